@@ -1,0 +1,62 @@
+"""Nested variational inference: learn the parts of nested importance samplers by minimising a divergence at every level."""
+
+from nestedvi.densities.base import (
+    AbstractDensity,
+    AbstractSampleable,
+    Density,
+    Numpyro,
+    Scaled,
+    as_density,
+    as_sampleable,
+)
+from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
+from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
+from nestedvi.divergences.exact import ExactLevel
+from nestedvi.divergences.f import (
+    DIVERGENCES,
+    AbstractDivergence,
+    FDivergence,
+    ForwardKL,
+    ReverseKL,
+    alpha_divergence,
+    chi_squared,
+    jensen_shannon,
+)
+from nestedvi.errors import (
+    CheckpointError,
+    DensityError,
+    MissingScoreError,
+    NestedviWarning,
+    NonFiniteGradientError,
+    UnknownNameError,
+)
+from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
+from nestedvi.kernels.blackjax import blackjax_move
+from nestedvi.kernels.chain import Chain
+from nestedvi.kernels.discrete import CategoricalKernel, DistributionKernel
+from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
+from nestedvi.kernels.joint import Joint
+from nestedvi.kernels.mcmc import Invariant, RandomWalk
+from nestedvi.kernels.planar import PlanarFlow
+from nestedvi.kernels.product import Append, Field, ProductKernel
+from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
+from nestedvi.particles.resampling import (
+    SCHEMES,
+    AbstractScheme,
+    Multinomial,
+    Particles,
+    Resampling,
+    Residual,
+    Stratified,
+    Systematic,
+)
+from nestedvi.particles.weights import ess, khat, log_Z_hat, log_Z_hat_stderr, normalise
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
+from nestedvi.paths.schedules import AbstractSchedule, GivenSchedule, LearnedSchedule, LinearSchedule
+from nestedvi.paths.sequence import Sequential, StackedDensities
+from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
+from nestedvi.sampler.compose import compose, extend, propose, resample
+from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, run
+from nestedvi.train.objective import Objective
+from nestedvi.train.schedules import gradient

@@ -1,0 +1,1 @@
+"""First station: densities score one particle z, normalised or not."""

@@ -1,0 +1,131 @@
+"""What a density is: `log_gamma(z)` for one particle `z`, any pytree. It refuses to know about particles in bulk.
+
+`AbstractSampleable` adds exact draws and the exact normaliser; initial proposals, priors and test targets are of that kind.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from numpyro.distributions import Distribution
+
+from nestedvi._types import Key, Particle, Scalar
+
+__all__ = ["AbstractDensity", "AbstractSampleable", "Density", "Numpyro", "Scaled", "as_density", "as_sampleable"]
+
+
+class AbstractDensity(eqx.Module):
+    """An unnormalised density γ = Z π on one particle."""
+
+    @abc.abstractmethod
+    def log_gamma(self, z: Particle) -> Scalar:
+        """log γ(z); −inf is legal, NaN is not."""
+
+
+class AbstractSampleable(AbstractDensity):
+    """A density that can be sampled exactly and whose normaliser is known."""
+
+    @property
+    @abc.abstractmethod
+    def log_Z(self) -> Scalar:
+        """log ∫γ, exact."""
+
+    @property
+    @abc.abstractmethod
+    def reparameterised(self) -> bool:
+        """Whether a draw carries the gradient of the parameters (pathwise)."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key) -> Particle:
+        """One exact draw from π."""
+
+
+class Density(AbstractDensity):
+    """A plain function `z -> log γ(z)` as a density.
+
+    ```python
+    nvi.Density(lambda z: -0.5 * jnp.sum(z**2))
+    ```
+    """
+
+    fn: Callable[[Particle], Scalar]
+
+    def log_gamma(self, z: Particle) -> Scalar:
+        value = jnp.asarray(self.fn(z))
+        if value.shape != ():
+            raise ValueError(
+                f"A log density must return a scalar for one particle; got shape {value.shape}. "
+                "Write it for a single particle (the library vectorises) and sum over its coordinates."
+            )
+        return value
+
+
+class Numpyro(AbstractSampleable):
+    """A NumPyro distribution, batch and event dimensions counted as one particle."""
+
+    distribution: Any
+
+    def log_gamma(self, z: Particle) -> Scalar:
+        return jnp.sum(self.distribution.log_prob(z))
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros(())
+
+    @property
+    def reparameterised(self) -> bool:
+        return bool(self.distribution.has_rsample)
+
+    def sample(self, key: Key) -> Particle:
+        return self.distribution.sample(key)
+
+
+class Scaled(AbstractSampleable):
+    """γ = Z π for a normalised, sampleable π and a known log Z."""
+
+    base: AbstractSampleable
+    log_scale: Scalar
+
+    def __init__(self, base: AbstractSampleable, log_scale: float | Scalar):
+        self.base = base
+        self.log_scale = jnp.asarray(log_scale, dtype=jnp.result_type(float))
+
+    def log_gamma(self, z: Particle) -> Scalar:
+        return self.base.log_gamma(z) + self.log_scale
+
+    @property
+    def log_Z(self) -> Scalar:
+        return self.base.log_Z + self.log_scale
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.base.reparameterised
+
+    def sample(self, key: Key) -> Particle:
+        return self.base.sample(key)
+
+
+def as_density(thing: Any) -> AbstractDensity:
+    """A density from a density, a NumPyro distribution or a function `z -> log γ(z)`."""
+    if isinstance(thing, AbstractDensity):
+        return thing
+    if isinstance(thing, Distribution):
+        return Numpyro(thing)
+    if callable(thing):
+        return Density(thing)
+    raise TypeError(
+        f"Expected a density, a NumPyro distribution or a function z -> log density; got {type(thing).__name__}."
+    )
+
+
+def as_sampleable(thing: Any) -> AbstractSampleable:
+    """A density with exact samples, or an error that says what is missing."""
+    density = as_density(thing)
+    if not isinstance(density, AbstractSampleable):
+        raise TypeError(
+            f"Expected something that can be sampled exactly (a NumPyro distribution, nvi.DiagonalNormal, …); "
+            f"got {type(density).__name__}, which can only be scored."
+        )
+    return density

@@ -1,0 +1,43 @@
+"""Errors and warnings that say what was expected, what came, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "CheckpointError",
+    "DensityError",
+    "MissingScoreError",
+    "NestedviWarning",
+    "NonFiniteGradientError",
+    "UnknownNameError",
+]
+
+
+class NestedviWarning(UserWarning):
+    """Something was repaired or cannot be trusted; the message says which."""
+
+
+class DensityError(FloatingPointError):
+    """A density or kernel returned NaN, or left every particle without weight."""
+
+
+class NonFiniteGradientError(FloatingPointError):
+    """Many gradients in a row were not finite; the message names the level."""
+
+
+class MissingScoreError(TypeError):
+    """A kernel whose draws carry no gradient offers no score term either."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint belongs to another configuration, or none on disk is readable."""
+
+
+class UnknownNameError(ValueError):
+    """A name that is not in a table; the message gives the nearest one."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

@@ -1,0 +1,149 @@
+"""What moves a particle. A kernel is a conditional density q(z' | z); a transition is what happens at one level.
+
+Everything is written for one particle. `move` draws, `score` evaluates log q_k and log r_{k-1} of a given move; they are
+apart so that the sampler can decide, in one place, which of the two sees live parameters. The only gradient a kernel cuts
+is that of its own draws where they are not reparameterised.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from nestedvi._types import Key, Particle, Scalar
+from nestedvi.densities.base import AbstractSampleable
+from nestedvi.errors import MissingScoreError
+
+__all__ = ["AbstractKernel", "AbstractTransition", "Context", "Independent", "Scores", "Transition", "stack"]
+
+
+class Context(NamedTuple):
+    """What a level tells its transition: θ_k (its β, its observation, …) and z ↦ log γ_k(z), where that exists."""
+
+    theta: PyTree
+    log_gamma: Callable[[Particle], Scalar] | None
+
+
+class Scores(NamedTuple):
+    """The densities of a move. `log_q_score` is log q̃_k, the part of log q_k that was drawn without reparameterisation."""
+
+    log_q: Scalar
+    log_r: Scalar
+    log_q_score: Scalar
+
+
+class AbstractKernel(eqx.Module):
+    """A conditional density q(z' | z), used as forward or as reverse kernel by its role."""
+
+    @property
+    @abc.abstractmethod
+    def reparameterised(self) -> bool:
+        """True if every draw carries the gradient of the parameters; otherwise `log_prob_score` must be given."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key, z: Particle, context: Context) -> Particle:
+        """One draw z' ~ q(· | z); what is not reparameterised must not carry a gradient (`jax.lax.stop_gradient`)."""
+
+    @abc.abstractmethod
+    def log_prob(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        """log q(z' | z)."""
+
+    def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        """log q̃(z̃ | z), the non-reparameterised part; kernels that are not reparameterised must say what it is."""
+        if self.reparameterised:
+            return jnp.zeros(())
+        raise MissingScoreError(
+            f"{type(self).__name__} is not reparameterised, so its parameters get no pathwise gradient, and it does not "
+            "define log_prob_score: its gradient would silently be zero. Define log_prob_score (for a kernel without any "
+            "reparameterised part, return log_prob)."
+        )
+
+
+class AbstractTransition(eqx.Module):
+    """What happens to one particle at one level."""
+
+    @abc.abstractmethod
+    def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, Any]:
+        """z_k, and whatever scoring it would otherwise compute again."""
+
+    @abc.abstractmethod
+    def score(self, z: Particle, z_prev: Particle, aux: Any, context: Context) -> Scores:
+        """log q_k(z_k | z_{k-1}), log r_{k-1}(z_{k-1} | z_k) and log q̃_k."""
+
+    @abc.abstractmethod
+    def reverse_move(self, key: Key, z: Particle, context: Context) -> tuple[Particle, Any]:
+        """z_{k-1} ~ r_{k-1}(· | z_k), for upper bounds; an error where it cannot be drawn."""
+
+    @abc.abstractmethod
+    def groups(self) -> PyTree:
+        """A pytree shaped like the transition that names each leaf's group: "forward" (φ̂), "reverse" (φ̌) or "fixed"."""
+
+    @property
+    @abc.abstractmethod
+    def reparameterised(self) -> bool:
+        """True if every draw carries the gradient of the parameters."""
+
+    @property
+    @abc.abstractmethod
+    def holdable(self) -> bool:
+        """Whether `score` may be evaluated with other parameters than `move` (sticking the landing)."""
+
+
+class Transition(AbstractTransition):
+    """A forward kernel q_k with a reverse kernel r_{k-1}, or with none (growing support: log r = 0)."""
+
+    forward: AbstractKernel
+    reverse: AbstractKernel | None = None
+
+    def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
+        return self.forward.sample(key, z_prev, context), None
+
+    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
+        log_q = self.forward.log_prob(z, z_prev, context)
+        log_r = jnp.zeros_like(log_q) if self.reverse is None else self.reverse.log_prob(z_prev, z, context)
+        return Scores(log_q, log_r, self.forward.log_prob_score(z, z_prev, context))
+
+    def reverse_move(self, key: Key, z: Particle, context: Context) -> tuple[Particle, None]:
+        if self.reverse is None:
+            raise NotImplementedError("A transition without a reverse kernel cannot be run backwards.")
+        return self.reverse.sample(key, z, context), None
+
+    def groups(self) -> PyTree:
+        return jax.tree_util.tree_map_with_path(lambda at, _: at[0].name, self)
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.forward.reparameterised
+
+    @property
+    def holdable(self) -> bool:
+        return True
+
+
+class Independent(AbstractKernel):
+    """q(z' | z) = q(z'): a proposal that ignores where the particle was."""
+
+    density: AbstractSampleable
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.density.reparameterised
+
+    def sample(self, key: Key, z: Particle, context: Context) -> Particle:
+        z_new = self.density.sample(key)
+        return z_new if self.reparameterised else jax.lax.stop_gradient(z_new)
+
+    def log_prob(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        return self.density.log_gamma(z_new) - self.density.log_Z
+
+    def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        return jnp.zeros(()) if self.reparameterised else self.log_prob(z_new, z, context)
+
+
+def stack(make: Callable[[Key], Any], key: Key, num: int) -> Any:
+    """`num` modules of one class, made with keys of their own, parameters stacked on a leading axis."""
+    return eqx.filter_vmap(make)(jax.random.split(key, num))

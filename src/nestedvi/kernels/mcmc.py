@@ -1,0 +1,112 @@
+"""Moves that leave γ_k invariant. Their reverse kernel is the time reversal, so that
+
+    log r_{k-1} − log q_k = log γ_k(z_{k-1}) − log γ_k(z_k)    and    v_k = γ_k(z_{k-1}) / γ_{k-1}(z_{k-1}).
+
+Only the difference exists; by convention log q = 0 and log r carries it. Draws are not reparameterised and need no score
+term: v_k does not depend on z_k.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from nestedvi._types import Key, Particle, Scalar
+from nestedvi.kernels.base import AbstractTransition, Context, Scores
+
+__all__ = ["Invariant", "RandomWalk", "invariant_scores"]
+
+
+def _log_gamma(context: Context) -> Callable[[Particle], Scalar]:
+    if context.log_gamma is None:
+        raise ValueError(
+            "An MCMC move needs a density γ_k that can be evaluated on its own; this path only gives increments "
+            "(its support grows). Use a fixed-support path, or move only what the increment knows."
+        )
+    return context.log_gamma
+
+
+def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
+    """The scores of any γ_k-invariant move from z_{k-1} to z_k."""
+    log_gamma = _log_gamma(context)
+    before = log_gamma(z_prev)
+    # A particle that γ_k excludes has v_k = 0, wherever it went from there.
+    log_r = jnp.where(jnp.isneginf(before), -jnp.inf, before - log_gamma(z))
+    return Scores(jnp.zeros_like(log_r), log_r, jnp.zeros_like(log_r))
+
+
+def _no_reverse() -> Any:
+    raise NotImplementedError("The time reversal of an MCMC move is not drawn; upper bounds need a reverse kernel.")
+
+
+class RandomWalk(AbstractTransition):
+    """`steps` Gaussian random-walk Metropolis steps with a step size for each coordinate (pytrees of arrays)."""
+
+    step_size: Float[Array, "..."]
+    steps: int = eqx.field(static=True, default=1)
+
+    def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
+        log_gamma = _log_gamma(context)
+
+        def step(carry, key_step):
+            z, log_density = carry
+            key_noise, key_accept = jax.random.split(key_step)
+            leaves, treedef = jax.tree.flatten(z)
+            keys = jax.random.split(key_noise, len(leaves))
+            proposal = treedef.unflatten(
+                [x + self.step_size * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+            )
+            log_proposal = log_gamma(proposal)
+            accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density
+            z = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, z)
+            return (z, jnp.where(accept, log_proposal, log_density)), None
+
+        start = z_prev, log_gamma(z_prev)
+        (z, _), _ = jax.lax.scan(step, start, jax.random.split(key, self.steps))
+        return z, None
+
+    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
+        return invariant_scores(z, z_prev, context)
+
+    def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
+        return _no_reverse()
+
+    def groups(self) -> PyTree:
+        return jax.tree.map(lambda _: "fixed", self)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    @property
+    def holdable(self) -> bool:
+        return False
+
+
+class Invariant(AbstractTransition):
+    """Any γ_k-invariant move, given as a function `(key, z, log_gamma) -> z`; see `nestedvi.blackjax_move`."""
+
+    step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]
+
+    def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
+        return self.step(key, z_prev, _log_gamma(context)), None
+
+    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
+        return invariant_scores(z, z_prev, context)
+
+    def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
+        return _no_reverse()
+
+    def groups(self) -> PyTree:
+        return jax.tree.map(lambda _: "fixed", self)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    @property
+    def holdable(self) -> bool:
+        return False

@@ -1,0 +1,1 @@
+"""Fourth station: particles in bulk. Weights, resampling, ancestors."""

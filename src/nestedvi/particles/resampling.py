@@ -1,0 +1,155 @@
+"""Resampling: which ancestors survive, and what weights they leave with.
+
+A scheme is a deterministic function from uniforms and normalised weights to ancestors, so that tests can enumerate it.
+`Resampling` adds the rule for when; both keep proper weighting: after resampling every weight is the mean of the old ones.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from nestedvi._types import Ancestors, Flag, Key, LogWeights, Uniforms, Weights
+from nestedvi.errors import UnknownNameError
+from nestedvi.particles.weights import ess, log_Z_hat, normalise
+
+__all__ = [
+    "SCHEMES",
+    "AbstractScheme",
+    "Multinomial",
+    "Particles",
+    "Resampling",
+    "Residual",
+    "Stratified",
+    "Systematic",
+    "take",
+]
+
+
+class Particles(NamedTuple):
+    """S weighted particles: z and the path's statistics of z with a leading particle axis, and log w."""
+
+    z: PyTree
+    stats: PyTree
+    log_w: LogWeights
+
+
+class AbstractScheme(eqx.Module):
+    """S ancestors with E[number of copies of s] = S w̄_s."""
+
+    @abc.abstractmethod
+    def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
+        """Ancestor indices from S independent uniforms on [0, 1)."""
+
+
+def _search(ends: Weights, points: Uniforms) -> Ancestors:
+    """searchsorted from the right. Comparing everything with everything is one fused loop, and faster until S² hurts."""
+    method = "compare_all" if ends.shape[0] <= 512 else "sort"
+    return jnp.searchsorted(ends, points, side="right", method=method)
+
+
+def _inverse_cdf(points: Uniforms, w_bar: Weights) -> Ancestors:
+    cdf = jnp.cumsum(w_bar)
+    # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of weight zero.
+    picks = _search(cdf / cdf[-1], points)
+    last = w_bar.shape[0] - 1 - jnp.argmax(w_bar[::-1] > 0)
+    return jnp.minimum(picks, last)
+
+
+class Multinomial(AbstractScheme):
+    """S independent draws from w̄."""
+
+    def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
+        return _inverse_cdf(u, w_bar)
+
+
+class Stratified(AbstractScheme):
+    """One draw in each of S equal strata of the cumulative weights."""
+
+    def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
+        num = w_bar.shape[0]
+        return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
+
+
+class Systematic(AbstractScheme):
+    """One uniform shifts a comb of S equally spaced points."""
+
+    def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
+        num = w_bar.shape[0]
+        return _inverse_cdf((jnp.arange(num) + u[0]) / num, w_bar)
+
+
+class Residual(AbstractScheme):
+    """⌊S w̄_s⌋ copies for certain, the rest by multinomial draws from what is left over."""
+
+    def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
+        num = w_bar.shape[0]
+        # S w̄ that is a whole number up to rounding must count as that number, or a copy is lost.
+        scaled = num * w_bar
+        sure = jnp.floor(scaled + 4 * num * jnp.finfo(w_bar.dtype).eps)
+        ends = jnp.cumsum(sure)
+        slots = jnp.arange(num)
+        certain = _search(ends, slots)
+        rest = jnp.maximum(scaled - sure, 0.0)
+        rest = jnp.where(jnp.sum(rest) > 0, rest, w_bar)
+        drawn = _inverse_cdf(u, rest / jnp.sum(rest))
+        return jnp.where(slots < ends[-1], jnp.minimum(certain, num - 1), drawn)
+
+
+SCHEMES: dict[str, type[AbstractScheme]] = {
+    "multinomial": Multinomial,
+    "stratified": Stratified,
+    "systematic": Systematic,
+    "residual": Residual,
+}
+
+
+def take(particles: Particles, ancestors: Ancestors, log_w: LogWeights) -> Particles:
+    """The chosen particles with new weights. Everything in a `Particles` has a particle axis, nothing else is gathered."""
+    pick = lambda x: jnp.take(x, ancestors, axis=0)  # noqa: E731
+    return Particles(jax.tree.map(pick, particles.z), jax.tree.map(pick, particles.stats), log_w)
+
+
+class Resampling(eqx.Module):
+    """A scheme and the rule for when: `always`, `never`, or when ESS falls under a share of the particles.
+
+    ```python
+    nvi.Resampling("systematic", when=0.5)
+    ```
+    """
+
+    scheme: AbstractScheme
+    when: str | float = eqx.field(static=True)
+
+    def __init__(self, scheme: str | AbstractScheme = "systematic", when: str | float = "always"):
+        if isinstance(scheme, str):
+            if scheme not in SCHEMES:
+                raise UnknownNameError("resampling scheme", scheme, SCHEMES)
+            scheme = SCHEMES[scheme]()
+        if isinstance(when, str):
+            if when not in ("always", "never"):
+                raise UnknownNameError("resampling rule", when, ["always", "never", "<a number in (0, 1]>"])
+        elif not 0.0 < float(when) <= 1.0:
+            raise ValueError(f"An ESS threshold is a share of the particles in (0, 1]; got {when}.")
+        self.scheme, self.when = scheme, when if isinstance(when, str) else float(when)
+
+    def apply(self, u: Uniforms, particles: Particles) -> tuple[Particles, Ancestors, Flag]:
+        """Resampled particles, their ancestors and whether resampling took place; deterministic in `u`."""
+        num = particles.log_w.shape[0]
+        stay = jnp.arange(num)
+        if self.when == "never":
+            return particles, stay, jnp.array(False)
+        ancestors = self.scheme.ancestors(u, normalise(particles.log_w)).astype(stay.dtype)
+        level = jnp.broadcast_to(log_Z_hat(particles.log_w), (num,))
+        if self.when == "always":
+            return take(particles, ancestors, level), ancestors, jnp.array(True)
+        go = ess(particles.log_w) < self.when * num
+        ancestors = jnp.where(go, ancestors, stay)
+        return take(particles, ancestors, jnp.where(go, level, particles.log_w)), ancestors, go
+
+    def __call__(self, key: Key, particles: Particles) -> tuple[Particles, Ancestors, Any]:
+        """`apply` with uniforms drawn from `key`."""
+        return self.apply(jax.random.uniform(key, particles.log_w.shape, particles.log_w.dtype), particles)

@@ -1,0 +1,89 @@
+"""Arbitrary sequences of densities, each with parameters of its own; supports may differ from level to level."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from nestedvi._types import Particle, Scalar
+from nestedvi.densities.base import AbstractDensity, as_density
+from nestedvi.paths.base import AbstractFixedSupportPath
+from nestedvi.paths.schedules import check_num_levels
+
+__all__ = ["Sequential", "StackedDensities"]
+
+
+class Sequential(AbstractFixedSupportPath):
+    """γ_1 … γ_K as a tuple; θ_k is the k-th density itself. `learn` says for each whether it has parameters to learn.
+
+    The densities may live on different spaces (γ_k on z_{1:k}, say): then levels run one by one, not in a scan.
+    """
+
+    densities: tuple[AbstractDensity, ...]
+    learn: tuple[bool, ...] = eqx.field(static=True)
+
+    def __init__(self, densities: Sequence[Any], learn: bool | Sequence[bool] = True):
+        self.densities = tuple(as_density(d) for d in densities)
+        check_num_levels(len(self.densities))
+        self.learn = (learn,) * len(self.densities) if isinstance(learn, bool) else tuple(learn)
+        if len(self.learn) != len(self.densities):
+            raise ValueError(
+                f"`learn` needs one flag a density: {len(self.densities)} expected, got {len(self.learn)}."
+            )
+
+    @property
+    def num_levels(self) -> int:
+        return len(self.densities)
+
+    def thetas(self) -> tuple[AbstractDensity, ...]:
+        return self.densities
+
+    def stats(self, z: Particle) -> Particle:
+        return z
+
+    def log_density(self, theta: AbstractDensity, stats: Particle) -> Scalar:
+        return theta.log_gamma(stats)
+
+    def trainable(self) -> PyTree:
+        mask = jax.tree.map(lambda _: False, self)
+        learned = tuple(
+            jax.tree.map(eqx.is_inexact_array, d) if on else jax.tree.map(lambda _: False, d)
+            for d, on in zip(self.densities, self.learn, strict=True)
+        )
+        return eqx.tree_at(lambda p: p.densities, mask, learned)
+
+
+class StackedDensities(AbstractFixedSupportPath):
+    """K densities of one class with their parameters stacked on a leading axis; runs in a scan.
+
+    ```python
+    make = eqx.filter_vmap(lambda scale: nvi.DiagonalNormal(jnp.zeros(2), scale))
+    path = nvi.StackedDensities(make(jnp.linspace(5.0, 1.0, 8)))
+    ```
+    """
+
+    stacked: AbstractDensity
+    learn: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        sizes = {x.shape[0] for x in jax.tree.leaves(eqx.filter(self.stacked, eqx.is_array)) if x.ndim}
+        if len(sizes) > 1:
+            raise ValueError(f"Stacked densities must share one leading axis of size K; got sizes {sorted(sizes)}.")
+
+    @property
+    def num_levels(self) -> int:
+        return jax.tree.leaves(eqx.filter(self.stacked, eqx.is_array))[0].shape[0]
+
+    def thetas(self) -> AbstractDensity:
+        return self.stacked
+
+    def stats(self, z: Particle) -> Particle:
+        return z
+
+    def log_density(self, theta: AbstractDensity, stats: Particle) -> Scalar:
+        return theta.log_gamma(stats)
+
+    def trainable(self) -> PyTree:
+        return jax.tree.map(lambda x: self.learn and eqx.is_inexact_array(x), self)

@@ -1,0 +1,1 @@
+"""Fifth station: one level as a pure function, and the loop over levels."""

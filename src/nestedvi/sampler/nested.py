@@ -1,0 +1,248 @@
+"""A nested importance sampler: an initial proposal, a path, K-1 transitions, and when to resample.
+
+`run` is the only loop over levels that draws from a sampler; training has its own schedules of the same levels. Levels of one
+kind run in a scan (parameters stacked on a leading axis); unequal levels are a Python loop around the same function.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractSampleable, as_sampleable
+from nestedvi.kernels.base import AbstractTransition, Independent, Transition
+from nestedvi.particles.resampling import Particles, Resampling
+from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.paths.base import AbstractPath
+from nestedvi.sampler.level import Flow, Level, Terms, nothing_in, outgoing, terms
+
+__all__ = ["LevelInfo", "NestedSampler", "Run", "Shared", "Stacked", "level_info", "run", "scan_levels"]
+
+
+class Stacked(eqx.Module):
+    """K-1 transitions of one class, each with parameters of its own, on a leading axis."""
+
+    transition: AbstractTransition
+
+    @property
+    def num(self) -> int:
+        return jax.tree.leaves(eqx.filter(self.transition, eqx.is_array))[0].shape[0]
+
+
+class Shared(eqx.Module):
+    """One transition used at every one of `num` levels (amortised over levels)."""
+
+    transition: AbstractTransition
+    num: int = eqx.field(static=True)
+
+
+class NestedSampler(eqx.Module):
+    """q_1, γ_1 … γ_K, (q_k, r_{k-1}) for k = 2 … K, and resampling before each move.
+
+    `transitions` is `Stacked`, `Shared`, or a tuple of unequal transitions; `resampling` is one rule, or a tuple of K-1.
+    """
+
+    initial: AbstractSampleable
+    path: AbstractPath
+    transitions: Stacked | Shared | tuple[AbstractTransition, ...]
+    resampling: Resampling | tuple[Resampling, ...]
+
+    def __init__(self, initial: Any, path: AbstractPath, transitions: Any, resampling: Any = None):
+        self.initial, self.path = as_sampleable(initial), path
+        self.transitions = tuple(transitions) if isinstance(transitions, list) else transitions
+        self.resampling = Resampling(when="never") if resampling is None else resampling
+        num = len(self.transitions) if isinstance(self.transitions, tuple) else self.transitions.num
+        if num != path.num_levels - 1:
+            raise ValueError(
+                f"A path of K = {path.num_levels} densities needs K-1 = {path.num_levels - 1} transitions; got {num}."
+            )
+        if isinstance(self.resampling, tuple) and len(self.resampling) != num:
+            raise ValueError(f"Resampling needs one rule, or one for each of {num} moves; got {len(self.resampling)}.")
+
+    @property
+    def num_levels(self) -> int:
+        """K."""
+        return self.path.num_levels
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether all levels after the first are of one kind, so that they can run in a scan or side by side."""
+        parts = (self.transitions, self.path.thetas(), self.resampling)
+        return not any(type(part) is tuple for part in (parts[0], parts[2])) and not _is_ragged(parts[1])
+
+    def first_level(self) -> Level:
+        """Level 1: q_1 proposes, nothing comes in."""
+        theta = _theta_at(self.path.thetas(), 0)
+        return Level(Transition(Independent(self.initial)), None, theta, Resampling(when="never"))
+
+    def level(self, k: int) -> Level:
+        """Level k = 2 … K (a Python integer)."""
+        thetas, j = self.path.thetas(), k - 2
+        if isinstance(self.transitions, tuple):
+            transition = self.transitions[j]
+        elif isinstance(self.transitions, Shared):
+            transition = self.transitions.transition
+        else:
+            transition = _index(self.transitions.transition, j)
+        resampling = self.resampling[j] if isinstance(self.resampling, tuple) else self.resampling
+        return Level(transition, _theta_at(thetas, j), _theta_at(thetas, j + 1), resampling)
+
+
+def _is_ragged(thetas: Any) -> bool:
+    """A tuple of densities is one θ a level; any other pytree (named or plain tuples of arrays) is stacked."""
+    return type(thetas) is tuple and len(thetas) > 0 and all(isinstance(t, eqx.Module) for t in thetas)
+
+
+def _theta_at(thetas: Any, j: int) -> PyTree:
+    return thetas[j] if _is_ragged(thetas) else _index(thetas, j)
+
+
+def _index(tree: PyTree, j: Any) -> PyTree:
+    return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, tree)
+
+
+def scan_levels(
+    sampler: NestedSampler, body: Callable[[Any, Level, Any], tuple[Any, Any]], carry: Any, extras: PyTree
+) -> tuple[Any, Any]:
+    """Folds `body(carry, level, extra)` over levels 2 … K; `extras` has a leading axis K-1."""
+    num = sampler.num_levels - 1
+    if not sampler.homogeneous:
+        outs = []
+        for j in range(num):
+            carry, out = body(carry, sampler.level(j + 2), _index(extras, j))
+            outs.append(out)
+        return carry, jax.tree.map(lambda *xs: jnp.stack(xs), *outs)
+    arrays, rebuild = level_arrays(sampler)
+
+    def step(carry, inputs):
+        level, extra = inputs
+        return body(carry, rebuild(level), extra)
+
+    return jax.lax.scan(step, carry, (arrays, extras))
+
+
+def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Level]]:
+    """Levels 2 … K as arrays with a leading axis K-1, and how to make a `Level` of one slice; for scan and vmap."""
+    thetas = sampler.path.thetas()
+    prevs, currents = (jax.tree.map(lambda x, s=s: x[s], thetas) for s in (slice(None, -1), slice(1, None)))
+    transition = sampler.transitions.transition
+    per_level = transition if isinstance(sampler.transitions, Stacked) else None
+    arrays, static = eqx.partition((per_level, prevs, currents), eqx.is_array)
+
+    def rebuild(slice_: PyTree) -> Level:
+        own, theta_prev, theta = eqx.combine(slice_, static)
+        return Level(transition if own is None else own, theta_prev, theta, sampler.resampling)
+
+    return arrays, rebuild
+
+
+class LevelInfo(NamedTuple):
+    """What a level reports. Nothing here is needed by the next level."""
+
+    log_Z_hat: Scalar
+    ess: Scalar
+    mean_log_v: Scalar
+    kl_forward: Scalar
+    num_nan: Int[Array, ""]
+    resampled: Bool[Array, ""]
+
+
+def level_info(incoming: Particles, out: Particles, level_terms: Terms, resampled: Any) -> LevelInfo:
+    """Diagnostics of one level: log Ẑ_k, ESS, E_π̂[log v] under the incoming and E_π̌[log ṽ] under the outgoing weights."""
+    log_v = level_terms.log_v
+    w_in, w_out = normalise(incoming.log_w), normalise(out.log_w)
+    log_ratio = log_Z_hat(out.log_w) - log_Z_hat(incoming.log_w)
+    mean = jnp.sum(jnp.where(w_in > 0, w_in * jnp.where(w_in > 0, log_v, 0.0), 0.0))
+    forward = jnp.sum(jnp.where(w_out > 0, w_out * jnp.where(w_out > 0, log_v, 0.0), 0.0))
+    return LevelInfo(
+        log_Z_hat=log_Z_hat(out.log_w),
+        ess=ess(out.log_w),
+        mean_log_v=mean - log_ratio,
+        kl_forward=forward - log_ratio,
+        num_nan=jnp.sum(jnp.isnan(log_v)),
+        resampled=jnp.asarray(resampled),
+    )
+
+
+class Run(NamedTuple):
+    """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends from whom, and on request
+    the particles of every level before resampling."""
+
+    particles: Particles
+    info: LevelInfo
+    ancestors: Int[Array, "moves particles"]
+    history: Particles | None
+
+    @property
+    def log_Z_hat(self) -> Float[Array, ""]:
+        """log Ẑ of the target."""
+        return log_Z_hat(self.particles.log_w)
+
+    @property
+    def ess(self) -> Float[Array, ""]:
+        """Effective sample size of the final weights."""
+        return ess(self.particles.log_w)
+
+
+def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, flow: Flow = Flow()) -> Run:
+    """Draws `num_particles` weighted particles for the target; the same key gives the same result.
+
+    `history=True` keeps the particles of every level (as a stack, or as a tuple when levels differ in shape).
+    """
+    key_first, key_rest = jax.random.split(key)
+    start = nothing_in(num_particles)
+    first = terms(key_first, start, sampler.first_level(), sampler.path, flow)
+    particles = outgoing(start, first)
+    info = level_info(start, particles, first, False)
+
+    def body(particles: Particles, level: Level, key_level: Key):
+        key_resample, key_move = jax.random.split(key_level)
+        incoming, ancestors, resampled = level.resampling(key_resample, particles)
+        level_terms = terms(key_move, incoming, level, sampler.path, flow)
+        out = outgoing(incoming, level_terms)
+        kept = out if history else None
+        return out, (level_info(incoming, out, level_terms, resampled), ancestors, kept)
+
+    keys = jax.random.split(key_rest, sampler.num_levels - 1)
+    if history and not sampler.homogeneous:
+        return _run_ragged(body, sampler, particles, info, keys)
+    last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, keys)
+    prepend = lambda one, many: jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), one, many)  # noqa: E731
+    return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None)
+
+
+def _run_ragged(body, sampler, particles, info, keys) -> Run:
+    infos, ancestors, kept = [info], [], [particles]
+    for k, key in zip(range(2, sampler.num_levels + 1), keys, strict=True):
+        particles, (info, parents, out) = body(particles, sampler.level(k), key)
+        infos.append(info)
+        ancestors.append(parents)
+        kept.append(out)
+    stack = lambda *xs: jnp.stack(xs)  # noqa: E731
+    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept))
+
+
+def check_run(info: LevelInfo, num_particles: int) -> None:
+    """Raises on the host if a density or kernel returned NaN, or if all weights vanished; names the level."""
+    from nestedvi.errors import DensityError
+
+    num_nan = np.asarray(info.num_nan).reshape(-1, np.shape(info.num_nan)[-1]).max(axis=0)
+    if num_nan.any():
+        k = int(np.argmax(num_nan > 0))
+        raise DensityError(
+            f"Level {k + 1}: the log increment is NaN for {int(num_nan[k])} of {num_particles} particles. A log density may "
+            "return −inf where it has no mass, but never NaN; check γ_k, q_k and r_{k-1} there."
+        )
+    dead = np.asarray(info.log_Z_hat).reshape(-1, np.shape(info.log_Z_hat)[-1])
+    dead = np.isneginf(dead).any(axis=0)
+    if dead.any():
+        k = int(np.argmax(dead))
+        raise DensityError(
+            f"Level {k + 1}: all {num_particles} weights are zero (every particle has log density −inf there). Widen the "
+            "initial density, use more levels, or more particles."
+        )

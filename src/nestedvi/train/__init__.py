@@ -1,0 +1,1 @@
+"""Seventh station: levels are scheduled, parameters updated, progress kept."""

@@ -1,0 +1,116 @@
+"""What is minimised, over which parameters, with which estimator. Data only; the algebra is in `divergences`."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from nestedvi.divergences.f import AbstractDivergence, ReverseKL, get_divergence
+from nestedvi.errors import MissingScoreError, UnknownNameError
+from nestedvi.kernels.base import AbstractTransition
+from nestedvi.sampler.level import Flow
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked
+
+__all__ = ["GROUPS", "Objective"]
+
+GROUPS = ("initial", "forward", "reverse", "path")
+
+
+class Objective(eqx.Module):
+    """A divergence at every level (`kind="nested"`) or a bound on log Z_K through all of them (`kind="bound"`).
+
+    - `divergence`: reverse KL by default; a name, or any `AbstractDivergence`.
+    - `learn`: the groups to optimise, of initial (q_1), forward (q_k), reverse (r_k) and path (θ_k).
+    - `optimise`: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and θ_{k-1} as proposal).
+    - `estimator`: "auto", or "pathwise" / "score" to force one gradient of q_k.
+    - `sticking_the_landing`: drop the part of the pathwise gradient whose mean is zero.
+    - `baseline`: subtract the leave-one-out mean in every score term.
+    - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
+    """
+
+    kind: Literal["nested", "bound"] = eqx.field(static=True)
+    divergence: AbstractDivergence
+    learn: frozenset[str] = eqx.field(static=True)
+    optimise: Literal["full", "partial"] = eqx.field(static=True)
+    estimator: Literal["auto", "pathwise", "score"] = eqx.field(static=True)
+    sticking_the_landing: bool = eqx.field(static=True)
+    baseline: bool = eqx.field(static=True)
+    weights: Literal["normalised", "uniform"] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        divergence: str | AbstractDivergence = "reverse-kl",
+        *,
+        kind: str = "nested",
+        learn: Iterable[str] = ("forward", "reverse"),
+        optimise: str = "full",
+        estimator: str = "auto",
+        sticking_the_landing: bool = True,
+        baseline: bool = True,
+        weights: str = "normalised",
+    ):
+        self.kind = _one_of("objective", kind, ("nested", "bound"))
+        self.divergence = get_divergence(divergence)
+        self.learn = frozenset(_one_of("parameter group", name, GROUPS) for name in learn)
+        self.optimise = _one_of("choice of parameters", optimise, ("full", "partial"))
+        self.estimator = _one_of("estimator", estimator, ("auto", "pathwise", "score"))
+        self.sticking_the_landing, self.baseline = sticking_the_landing, baseline
+        self.weights = _one_of("weighting", weights, ("normalised", "uniform"))
+        if self.optimise == "partial" and "reverse" in self.learn:
+            raise ValueError(
+                "Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or use 'full'."
+            )
+
+    @property
+    def score_only(self) -> bool:
+        """Whether every draw's gradient comes by the score function."""
+        return self.estimator == "score" or (self.estimator == "auto" and self.divergence.prefers_score)
+
+    def flow(self, transition: AbstractTransition) -> Flow:
+        """Which gradients flow at a level with this transition."""
+        if self.estimator == "pathwise" and transition.holdable and not transition.reparameterised:
+            raise MissingScoreError(
+                f"The pathwise estimator was asked for, but the forward kernel of this {type(transition).__name__} is not "
+                "reparameterised: its gradient would be zero. Use estimator='auto' or 'score'."
+            )
+        hold_q = self.sticking_the_landing and not self.score_only and transition.holdable
+        if hold_q and not self.divergence.constant_slope and not transition.reparameterised:
+            # Mixed kernels stick the landing for reverse KL only, where the dropped term has mean zero part by part.
+            hold_q = False
+        return Flow(
+            hold_q=hold_q,
+            score_only=self.score_only,
+            hold_theta=self.optimise == "partial",
+            split=hold_q and not isinstance(self.divergence, ReverseKL),
+        )
+
+    def trainable(self, sampler: NestedSampler) -> PyTree:
+        """A pytree of booleans shaped like the sampler: what is optimised."""
+        nothing = jax.tree.map(lambda _: False, sampler)
+        initial = _select(sampler.initial, "initial" in self.learn)
+        path = sampler.path.trainable() if "path" in self.learn else nothing.path
+        if isinstance(sampler.transitions, tuple):
+            transitions: PyTree = tuple(self._trainable_transition(t) for t in sampler.transitions)
+        elif isinstance(sampler.transitions, Shared):
+            transitions = Shared(self._trainable_transition(sampler.transitions.transition), sampler.transitions.num)
+        else:
+            transitions = Stacked(self._trainable_transition(sampler.transitions.transition))
+        values = jax.tree.leaves((initial, path, transitions, nothing.resampling))
+        return jax.tree.unflatten(jax.tree.structure(sampler), values)
+
+    def _trainable_transition(self, transition: AbstractTransition) -> PyTree:
+        return jax.tree.map(
+            lambda x, group: eqx.is_inexact_array(x) and group in self.learn, transition, transition.groups()
+        )
+
+
+def _one_of(kind: str, name: str, known: tuple[str, ...]):
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+    return name
+
+
+def _select(tree: PyTree, on: bool) -> PyTree:
+    return jax.tree.map(lambda x: on and eqx.is_inexact_array(x), tree)

@@ -1,0 +1,359 @@
+"""Three ways to run the same levels for one training step: sequential, two-phase, level-parallel.
+
+No gradient crosses from one level to the next, so a level's gradient is a pure function of (particles in, level parameters) and
+levels may be scheduled freely. All three return the same record; evaluation never uses them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, PyTree
+
+from nestedvi._types import Key, LogWeights, PerLevel, Scalar
+from nestedvi.divergences.surrogate import surrogate
+from nestedvi.errors import UnknownNameError
+from nestedvi.particles.resampling import Particles
+from nestedvi.particles.weights import ess, log_Z_hat
+from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, run
+from nestedvi.train.objective import Objective
+
+__all__ = ["SCHEDULES", "Gradient", "StepInfo", "gradient", "initial_population"]
+
+
+class StepInfo(NamedTuple):
+    """What a training step reports: log Ẑ and ESS of the last level, and per level the ESS and the divergence."""
+
+    log_Z_hat: Scalar
+    ess: Scalar
+    level_ess: PerLevel
+    level_divergence: PerLevel
+
+
+class Gradient(NamedTuple):
+    """The gradient of the objective shaped like the trainable part of the sampler, and whether each level's was finite."""
+
+    grads: PyTree
+    finite: Bool[Array, " levels"]
+    info: StepInfo
+    population: Any
+
+
+class _Diff(NamedTuple):
+    """Everything a level's divergence is differentiated with respect to."""
+
+    transition: PyTree
+    theta_prev: PyTree
+    theta: PyTree
+    path: PyTree
+
+
+class _LevelResult(NamedTuple):
+    grads: _Diff
+    out: Particles
+    ess: Scalar
+    divergence: Scalar
+
+
+def _log_w_for(objective: Objective, log_w: LogWeights) -> LogWeights:
+    return jnp.zeros_like(log_w) if objective.weights == "uniform" else log_w
+
+
+def _level_gradient(
+    key: Key, incoming: Particles, level: Level, path: Any, mask: _Diff, objective: Objective
+) -> _LevelResult:
+    """The gradient of D_f(π̌_k ‖ π̂_k) at one level; the incoming particles are constants."""
+    flow = objective.flow(level.transition)
+    parts = _Diff(level.transition, level.theta_prev, level.theta, path)
+    diff, fixed = eqx.partition(parts, mask)
+    log_w_in = _log_w_for(objective, incoming.log_w)
+
+    def loss(diff: _Diff):
+        live = eqx.combine(diff, fixed)
+        here = Level(live.transition, live.theta_prev, live.theta, level.resampling)
+        level_terms = terms(key, incoming, here, live.path, flow)
+        total, divergence = surrogate(
+            objective.divergence, level_terms, log_w_in, baseline=objective.baseline, hold_q=flow.hold_q
+        )
+        return total, (outgoing(incoming, level_terms), divergence)
+
+    grads, (out, divergence) = jax.grad(loss, has_aux=True)(diff)
+    return _LevelResult(grads, stop_gradient(out), ess(out.log_w), divergence)
+
+
+def _theta_mask(tree: PyTree, path_mask: PyTree) -> PyTree:
+    on = any(jax.tree.leaves(path_mask))
+    return jax.tree.map(lambda x: on and eqx.is_inexact_array(x), tree)
+
+
+class _Masks(NamedTuple):
+    first: _Diff
+    rest: _Diff
+
+
+def _masks(sampler: NestedSampler, trainable: PyTree) -> _Masks:
+    first = sampler.first_level()
+    first_transition = jax.tree.map(lambda _: False, first.transition)
+    first_transition = eqx.tree_at(
+        lambda t: jax.tree.leaves(t.forward.density, is_leaf=lambda x: x is None),
+        first_transition,
+        jax.tree.leaves(trainable.initial),
+    )
+    second = sampler.level(2)
+    theta = _theta_mask(first.theta, trainable.path)
+    return _Masks(
+        _Diff(first_transition, None, theta, trainable.path),
+        _Diff(
+            trainable.transitions.transition,
+            _theta_mask(second.theta_prev, trainable.path),
+            _theta_mask(second.theta, trainable.path),
+            trainable.path,
+        ),
+    )
+
+
+def _assemble(sampler: NestedSampler, trainable: PyTree, first: _LevelResult, rest: _Diff) -> tuple[PyTree, Any]:
+    """The sampler's gradient from its levels' gradients. `rest` has a leading axis K-1, but for what levels share it is a sum."""
+    add = lambda a, b: jax.tree.map(jnp.add, a, b)  # noqa: E731
+    # θ_k occurs as the target of level k and as the proposal of level k+1.
+    per_level = jax.tree.map(
+        lambda f, prev, current: (
+            jnp.concatenate([f[None], current]) + jnp.pad(prev, ((0, 1),) + ((0, 0),) * (prev.ndim - 1))
+        ),
+        first.grads.theta,
+        rest.theta_prev,
+        rest.theta,
+    )
+    path = add(first.grads.path, rest.path)
+    if jax.tree.leaves(per_level):
+        diff, fixed = eqx.partition(sampler.path, trainable.path)
+        _, pull = jax.vjp(lambda d: eqx.filter(eqx.combine(d, fixed).thetas(), eqx.is_inexact_array), diff)
+        path = add(path, pull(per_level)[0])
+    leaves = jax.tree.leaves((first.grads.transition.forward.density, path, rest.transition))
+    mask_leaves, structure = jax.tree.flatten(trainable)
+    it = iter(leaves)
+    return jax.tree.unflatten(structure, [next(it) if on else None for on in mask_leaves]), per_level
+
+
+def _finite(tree: PyTree, axes: int) -> Any:
+    """Whether all entries are finite, over all but the first `axes` axes."""
+    flags = [jnp.all(jnp.isfinite(x), axis=tuple(range(axes, x.ndim))) for x in jax.tree.leaves(tree)]
+    return jax.tree.reduce(jnp.logical_and, flags, jnp.array(True))
+
+
+def _finish(sampler, trainable, first: _LevelResult, rest: _LevelResult, last: Particles, population) -> Gradient:
+    grads, _ = _assemble(sampler, trainable, first, rest.grads)
+    own = rest.grads.transition if isinstance(sampler.transitions, Stacked) else None
+    per_level = (own, rest.grads.theta_prev, rest.grads.theta)
+    shared = (rest.grads.path, None if own is not None else rest.grads.transition)
+    finite = jnp.broadcast_to(_finite(per_level, 1), (sampler.num_levels - 1,)) & _finite(shared, 0)
+    finite = jnp.concatenate([_finite(first.grads, 0)[None], finite])
+    info = StepInfo(
+        log_Z_hat(last.log_w),
+        ess(last.log_w),
+        jnp.concatenate([first.ess[None], rest.ess]),
+        jnp.concatenate([first.divergence[None], rest.divergence]),
+    )
+    return Gradient(grads, finite, info, population)
+
+
+def _split(key: Key, num: int) -> tuple[Key, Key]:
+    key_first, key_rest = jax.random.split(key)
+    return key_first, jax.random.split(key_rest, (num, 2))
+
+
+def _sum_shared(sampler: NestedSampler, grads: _Diff) -> _Diff:
+    """Sums over the level axis what levels share (after a vmap)."""
+    total = lambda tree: jax.tree.map(lambda x: jnp.sum(x, axis=0), tree)  # noqa: E731
+    transition = total(grads.transition) if isinstance(sampler.transitions, Shared) else grads.transition
+    return grads._replace(path=total(grads.path), transition=transition)
+
+
+def _first(key, sampler, objective, masks: _Masks, num_particles) -> _LevelResult:
+    return _level_gradient(key, nothing_in(num_particles), sampler.first_level(), sampler.path, masks.first, objective)
+
+
+def _sequential(key, sampler, objective, trainable, num_particles, population) -> Gradient:
+    """A scan over levels that differentiates inside its body: memory is flat in K."""
+    masks = _masks(sampler, trainable)
+    key_first, keys = _split(key, sampler.num_levels - 1)
+    first = _first(key_first, sampler, objective, masks, num_particles)
+    shares = isinstance(sampler.transitions, Shared)
+    arrays, rebuild = level_arrays(sampler)
+    zeros = lambda tree, mask: jax.tree.map(jnp.zeros_like, eqx.filter(tree, mask))  # noqa: E731
+    common = (
+        zeros(sampler.path, masks.rest.path),
+        zeros(sampler.transitions.transition, masks.rest.transition) if shares else None,
+    )
+
+    def body(carry, inputs):
+        particles, (path_grads, transition_grads) = carry
+        slice_, key_level = inputs
+        level = rebuild(slice_)
+        incoming, _, _ = level.resampling(key_level[0], particles)
+        result = _level_gradient(key_level[1], incoming, level, sampler.path, masks.rest, objective)
+        path_grads = jax.tree.map(jnp.add, path_grads, result.grads.path)
+        own = result.grads.transition
+        if shares:
+            transition_grads, own = jax.tree.map(jnp.add, transition_grads, own), None
+        grads = result.grads._replace(path=None, transition=own)
+        return (result.out, (path_grads, transition_grads)), result._replace(grads=grads, out=None)
+
+    (last, (path_grads, transition_grads)), rest = jax.lax.scan(body, (first.out, common), (arrays, keys))
+    grads = rest.grads._replace(path=path_grads)
+    if shares:
+        grads = grads._replace(transition=transition_grads)
+    return _finish(sampler, trainable, first, rest._replace(grads=grads), last, population)
+
+
+def _parallel(sampler, objective, masks, keys, incoming: Particles) -> _LevelResult:
+    """Every level after the first at once, each from its own incoming particles (leading axis K-1)."""
+    arrays, rebuild = level_arrays(sampler)
+
+    def one(slice_, key, incoming):
+        return _level_gradient(key, incoming, rebuild(slice_), sampler.path, masks.rest, objective)
+
+    result = jax.vmap(one)(arrays, keys, incoming)
+    return result._replace(grads=_sum_shared(sampler, result.grads))
+
+
+def _two_phase(key, sampler, objective, trainable, num_particles, population) -> Gradient:
+    """Samples all levels without gradients, keeps the particles, then differentiates all levels side by side."""
+    masks = _masks(sampler, trainable)
+    key_first, keys = _split(key, sampler.num_levels - 1)
+    first = _first(key_first, sampler, objective, masks, num_particles)
+    arrays, rebuild = level_arrays(sampler)
+
+    def body(particles, inputs):
+        slice_, key_level = inputs
+        level = rebuild(slice_)
+        incoming, _, _ = level.resampling(key_level[0], particles)
+        return outgoing(incoming, terms(key_level[1], incoming, level, sampler.path)), incoming
+
+    last, incoming = jax.lax.scan(body, first.out, (arrays, keys))
+    rest = _parallel(sampler, objective, masks, keys[:, 1], incoming)
+    return _finish(sampler, trainable, first, rest, last, population)
+
+
+class Population(NamedTuple):
+    """Level-parallel state: the particles that left levels 1 … K-1 at the last step, and θ_1 … θ_{K-1} of that time."""
+
+    particles: Particles
+    thetas: PyTree
+
+
+def _level_parallel(key, sampler, objective, trainable, num_particles, population: Population) -> Gradient:
+    """One step advances every level from the previous step's particles, then shifts them up by one.
+
+    Particles were made under slightly older θ; multiplying their weights by γ_k(z; new θ)/γ_k(z; old θ) keeps them properly
+    weighted for the γ_k of now.
+    """
+    masks = _masks(sampler, trainable)
+    key_first, keys = _split(key, sampler.num_levels - 1)
+    first = _first(key_first, sampler, objective, masks, num_particles)
+    prevs = jax.tree.map(lambda x: x[:-1], sampler.path.thetas())
+
+    def refresh(particles: Particles, old, new, key) -> Particles:
+        log_new = jax.vmap(lambda s: sampler.path.log_gamma_prev(new, s))(particles.stats)
+        log_old = jax.vmap(lambda s: sampler.path.log_gamma_prev(old, s))(particles.stats)
+        gone = jnp.isneginf(log_old) | jnp.isneginf(particles.log_w)
+        log_w = jnp.where(gone, -jnp.inf, particles.log_w + log_new - jnp.where(gone, 0.0, log_old))
+        return sampler.resampling(key, particles._replace(log_w=log_w))[0]
+
+    incoming = jax.vmap(refresh)(population.particles, population.thetas, prevs, keys[:, 0])
+    rest = _parallel(sampler, objective, masks, keys[:, 1], incoming)
+    last = jax.tree.map(lambda x: x[-1], rest.out)
+    shifted = jax.tree.map(lambda f, xs: jnp.concatenate([f[None], xs[:-1]]), first.out, rest.out)
+    return _finish(sampler, trainable, first, rest._replace(out=None), last, Population(shifted, prevs))
+
+
+def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gradient:
+    """Unequal levels: a Python loop; every level still sees its incoming particles as constants."""
+    key_first, keys = _split(key, sampler.num_levels - 1)
+    diff, fixed = eqx.partition(sampler, trainable)
+
+    def level_loss(diff, k, incoming, key_move):
+        live = eqx.combine(diff, fixed)
+        level = live.first_level() if k == 1 else live.level(k)
+        flow = objective.flow(level.transition)
+        level_terms = terms(key_move, incoming, level, live.path, flow)
+        total, divergence = surrogate(
+            objective.divergence,
+            level_terms,
+            _log_w_for(objective, incoming.log_w),
+            baseline=objective.baseline,
+            hold_q=flow.hold_q,
+        )
+        return total, (outgoing(incoming, level_terms), divergence)
+
+    particles, totals, finites, sizes, divergences = nothing_in(num_particles), None, [], [], []
+    for k in range(1, sampler.num_levels + 1):
+        key_move = key_first if k == 1 else keys[k - 2, 1]
+        if k > 1:
+            particles, _, _ = sampler.level(k).resampling(keys[k - 2, 0], particles)
+        grads, (particles, divergence) = jax.grad(level_loss, has_aux=True)(diff, k, particles, key_move)
+        totals = grads if totals is None else jax.tree.map(jnp.add, totals, grads)
+        finites.append(_finite(grads, 0))
+        sizes.append(ess(particles.log_w))
+        divergences.append(divergence)
+    info = StepInfo(log_Z_hat(particles.log_w), ess(particles.log_w), jnp.stack(sizes), jnp.stack(divergences))
+    return Gradient(totals, jnp.stack(finites), info, population)
+
+
+def _bound(key, sampler, objective, trainable, num_particles, population) -> Gradient:
+    """−log Ẑ differentiated through all levels at once (IWAE, VSMC); the choice of ancestors carries no gradient."""
+    diff, fixed = eqx.partition(sampler, trainable)
+
+    def loss(diff):
+        result = run(key, eqx.combine(diff, fixed), num_particles)
+        return -result.log_Z_hat, result
+
+    grads, result = jax.grad(loss, has_aux=True)(diff)
+    info = StepInfo(result.log_Z_hat, result.ess, result.info.ess, -result.info.mean_log_v)
+    finite = jnp.broadcast_to(_finite(grads, 0), (sampler.num_levels,))
+    return Gradient(grads, finite, info, population)
+
+
+SCHEDULES: dict[str, Callable[..., Gradient]] = {
+    "sequential": _sequential,
+    "two-phase": _two_phase,
+    "level-parallel": _level_parallel,
+}
+
+
+def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_particles: int) -> Any:
+    """What a schedule carries from step to step: nothing, or for level-parallel one population a level."""
+    if schedule not in SCHEDULES:
+        raise UnknownNameError("schedule", schedule, SCHEDULES)
+    if schedule != "level-parallel":
+        return None
+    if not sampler.homogeneous:
+        raise ValueError(
+            "Level-parallel training runs all levels side by side, so they must be of one kind; use 'sequential'."
+        )
+    history = run(key, sampler, num_particles, history=True).history
+    return Population(jax.tree.map(lambda x: x[:-1], history), jax.tree.map(lambda x: x[:-1], sampler.path.thetas()))
+
+
+def gradient(
+    key: Key,
+    sampler: NestedSampler,
+    objective: Objective,
+    num_particles: int,
+    *,
+    schedule: str = "sequential",
+    population: Any = None,
+) -> Gradient:
+    """One training step's gradient under the chosen schedule."""
+    if schedule not in SCHEDULES:
+        raise UnknownNameError("schedule", schedule, SCHEDULES)
+    trainable = objective.trainable(sampler)
+    if objective.kind == "bound":
+        return _bound(key, sampler, objective, trainable, num_particles, population)
+    if not sampler.homogeneous:
+        return _ragged(key, sampler, objective, trainable, num_particles, population)
+    return SCHEDULES[schedule](key, sampler, objective, trainable, num_particles, population)
