@@ -115,9 +115,7 @@ def as_density(thing: Any) -> AbstractDensity:
         return Numpyro(thing)
     if callable(thing):
         return Density(thing)
-    raise TypeError(
-        f"Expected a density, a NumPyro distribution or a function z -> log density; got {type(thing).__name__}."
-    )
+    raise TypeError(f"Expected a density, a NumPyro distribution or a function z -> log density; got {type(thing).__name__}.")
 
 
 def as_sampleable(thing: Any) -> AbstractSampleable:

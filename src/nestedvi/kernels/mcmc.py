@@ -56,8 +56,9 @@ class RandomWalk(AbstractTransition):
             key_noise, key_accept = jax.random.split(key_step)
             leaves, treedef = jax.tree.flatten(z)
             keys = jax.random.split(key_noise, len(leaves))
-            proposal = treedef.unflatten(
-                [x + self.step_size * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+            proposal = jax.tree.unflatten(
+                treedef,
+                [x + self.step_size * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)],
             )
             log_proposal = log_gamma(proposal)
             accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density

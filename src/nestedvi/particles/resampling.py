@@ -146,7 +146,7 @@ class Resampling(eqx.Module):
         level = jnp.broadcast_to(log_Z_hat(particles.log_w), (num,))
         if self.when == "always":
             return take(particles, ancestors, level), ancestors, jnp.array(True)
-        go = ess(particles.log_w) < self.when * num
+        go = ess(particles.log_w) < float(self.when) * num
         ancestors = jnp.where(go, ancestors, stay)
         return take(particles, ancestors, jnp.where(go, level, particles.log_w)), ancestors, go
 

@@ -22,7 +22,10 @@ def check_num_levels(num_levels: int) -> None:
 class AbstractSchedule(eqx.Module):
     """K values from exactly 0 to exactly 1."""
 
-    num_levels: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def num_levels(self) -> int:
+        """K."""
 
     @abc.abstractmethod
     def betas(self) -> PerLevel:
@@ -32,13 +35,18 @@ class AbstractSchedule(eqx.Module):
 class LinearSchedule(AbstractSchedule):
     """β_k = (k − 1)/(K − 1)."""
 
-    num_levels: int = eqx.field(static=True)
+    num: int = eqx.field(static=True)
 
-    def __check_init__(self):
-        check_num_levels(self.num_levels)
+    def __init__(self, num_levels: int):
+        check_num_levels(num_levels)
+        self.num = num_levels
+
+    @property
+    def num_levels(self) -> int:
+        return self.num
 
     def betas(self) -> PerLevel:
-        return jnp.linspace(0.0, 1.0, self.num_levels)
+        return jnp.linspace(0.0, 1.0, self.num)
 
 
 class GivenSchedule(AbstractSchedule):

@@ -29,9 +29,7 @@ class Sequential(AbstractFixedSupportPath):
         check_num_levels(len(self.densities))
         self.learn = (learn,) * len(self.densities) if isinstance(learn, bool) else tuple(learn)
         if len(self.learn) != len(self.densities):
-            raise ValueError(
-                f"`learn` needs one flag a density: {len(self.densities)} expected, got {len(self.learn)}."
-            )
+            raise ValueError(f"`learn` needs one flag a density: {len(self.densities)} expected, got {len(self.learn)}.")
 
     @property
     def num_levels(self) -> int:

@@ -67,10 +67,8 @@ class StateSpace(AbstractPath):
 
     def log_gamma(self, theta: tuple[Any, Any], stats: Particle, stats_prev: Particle) -> Scalar:
         k, x = theta
-        if stats_prev is None:
-            log_state = self.model.log_initial(stats)
-        else:
-            log_state = self.model.log_transition(stats, stats_prev)
+        first = stats_prev is None
+        log_state = self.model.log_initial(stats) if first else self.model.log_transition(stats, stats_prev)
         return log_state + self.model.log_observation(x, stats) + self._log_heuristic(k, stats)
 
     def log_gamma_prev(self, theta_prev: tuple[Any, Any], stats_prev: Particle) -> Scalar:

@@ -34,8 +34,8 @@ def propose(via: Any, target: Any, *, learn_target: bool = False) -> _Stage:
         via = Transition(*via)
     elif isinstance(via, AbstractKernel):
         raise TypeError(
-            f"{type(via).__name__} alone moves particles on a fixed space and needs a reverse kernel: propose((forward, reverse), "
-            "target). If the particle grows instead, use extend(kernel, target)."
+            f"{type(via).__name__} alone moves particles on a fixed space and needs a reverse kernel: "
+            "propose((forward, reverse), target). If the particle grows instead, use extend(kernel, target)."
         )
     elif not isinstance(via, AbstractTransition):
         via = as_sampleable(via)

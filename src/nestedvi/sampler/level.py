@@ -20,7 +20,7 @@ from nestedvi.kernels.base import AbstractTransition, Context
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 
-__all__ = ["Flow", "Level", "Terms", "hold", "nothing_in", "outgoing", "terms", "weigh"]
+__all__ = ["PLAIN", "Flow", "Level", "Terms", "hold", "nothing_in", "outgoing", "terms", "weigh"]
 
 
 class Level(NamedTuple):
@@ -45,6 +45,10 @@ class Flow(NamedTuple):
     score_only: bool = False
     hold_theta: bool = False
     split: bool = False
+
+
+PLAIN = Flow()
+"""Every gradient flows as written; what evaluation uses, where none is taken."""
 
 
 class Terms(NamedTuple):
@@ -100,9 +104,9 @@ def hold(tree: PyTree) -> PyTree:
     return eqx.combine(stop_gradient(arrays), rest)
 
 
-def terms(key: Key, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = Flow()) -> Terms:
+def terms(key: Key, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = PLAIN) -> Terms:
     """Moves every particle and evaluates the factors of its increment."""
-    transition, theta_prev, theta, _ = level
+    transition, theta = level.transition, level.theta
     context = _context(path, theta)
     keys = jax.random.split(key, incoming.log_w.shape[0])
     z, aux = jax.vmap(lambda key, z_prev: transition.move(key, z_prev, context))(keys, incoming.z)
@@ -112,7 +116,7 @@ def terms(key: Key, incoming: Particles, level: Level, path: AbstractPath, flow:
     return weigh(z, aux, incoming, level, path, flow)
 
 
-def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = Flow()) -> Terms:
+def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = PLAIN) -> Terms:
     """The factors of the increment for given moves: everything in a level that is not random."""
     transition, theta_prev, theta, _ = level
     if theta_prev is None:

@@ -15,13 +15,25 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
+from nestedvi.errors import DensityError
 from nestedvi.kernels.base import AbstractTransition, Independent, Transition
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.base import AbstractPath
-from nestedvi.sampler.level import Flow, Level, Terms, nothing_in, outgoing, terms
+from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
 
-__all__ = ["LevelInfo", "NestedSampler", "Run", "Shared", "Stacked", "level_info", "run", "scan_levels"]
+__all__ = [
+    "LevelInfo",
+    "NestedSampler",
+    "Run",
+    "Shared",
+    "Stacked",
+    "check_run",
+    "level_arrays",
+    "level_info",
+    "run",
+    "scan_levels",
+]
 
 
 class Stacked(eqx.Module):
@@ -130,13 +142,14 @@ def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Lev
     """Levels 2 … K as arrays with a leading axis K-1, and how to make a `Level` of one slice; for scan and vmap."""
     thetas = sampler.path.thetas()
     prevs, currents = (jax.tree.map(lambda x, s=s: x[s], thetas) for s in (slice(None, -1), slice(1, None)))
-    transition = sampler.transitions.transition
+    assert not isinstance(sampler.transitions, tuple) and not isinstance(sampler.resampling, tuple)
+    transition, resampling = sampler.transitions.transition, sampler.resampling
     per_level = transition if isinstance(sampler.transitions, Stacked) else None
     arrays, static = eqx.partition((per_level, prevs, currents), eqx.is_array)
 
     def rebuild(slice_: PyTree) -> Level:
         own, theta_prev, theta = eqx.combine(slice_, static)
-        return Level(transition if own is None else own, theta_prev, theta, sampler.resampling)
+        return Level(transition if own is None else own, theta_prev, theta, resampling)
 
     return arrays, rebuild
 
@@ -176,7 +189,7 @@ class Run(NamedTuple):
     particles: Particles
     info: LevelInfo
     ancestors: Int[Array, "moves particles"]
-    history: Particles | None
+    history: Any
 
     @property
     def log_Z_hat(self) -> Float[Array, ""]:
@@ -189,7 +202,7 @@ class Run(NamedTuple):
         return ess(self.particles.log_w)
 
 
-def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, flow: Flow = Flow()) -> Run:
+def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, flow: Flow = PLAIN) -> Run:
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
 
     `history=True` keeps the particles of every level (as a stack, or as a tuple when levels differ in shape).
@@ -229,8 +242,6 @@ def _run_ragged(body, sampler, particles, info, keys) -> Run:
 
 def check_run(info: LevelInfo, num_particles: int) -> None:
     """Raises on the host if a density or kernel returned NaN, or if all weights vanished; names the level."""
-    from nestedvi.errors import DensityError
-
     num_nan = np.asarray(info.num_nan).reshape(-1, np.shape(info.num_nan)[-1]).max(axis=0)
     if num_nan.any():
         k = int(np.argmax(num_nan > 0))
@@ -238,8 +249,7 @@ def check_run(info: LevelInfo, num_particles: int) -> None:
             f"Level {k + 1}: the log increment is NaN for {int(num_nan[k])} of {num_particles} particles. A log density may "
             "return −inf where it has no mass, but never NaN; check γ_k, q_k and r_{k-1} there."
         )
-    dead = np.asarray(info.log_Z_hat).reshape(-1, np.shape(info.log_Z_hat)[-1])
-    dead = np.isneginf(dead).any(axis=0)
+    dead = np.isneginf(np.asarray(info.log_Z_hat)).reshape(-1, np.shape(info.log_Z_hat)[-1]).any(axis=0)
     if dead.any():
         k = int(np.argmax(dead))
         raise DensityError(

@@ -59,9 +59,7 @@ class Objective(eqx.Module):
         self.sticking_the_landing, self.baseline = sticking_the_landing, baseline
         self.weights = _one_of("weighting", weights, ("normalised", "uniform"))
         if self.optimise == "partial" and "reverse" in self.learn:
-            raise ValueError(
-                "Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or use 'full'."
-            )
+            raise ValueError("Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or use 'full'.")
 
     @property
     def score_only(self) -> bool:
@@ -101,9 +99,7 @@ class Objective(eqx.Module):
         return jax.tree.unflatten(jax.tree.structure(sampler), values)
 
     def _trainable_transition(self, transition: AbstractTransition) -> PyTree:
-        return jax.tree.map(
-            lambda x, group: eqx.is_inexact_array(x) and group in self.learn, transition, transition.groups()
-        )
+        return jax.tree.map(lambda x, group: eqx.is_inexact_array(x) and group in self.learn, transition, transition.groups())
 
 
 def _one_of(kind: str, name: str, known: tuple[str, ...]):

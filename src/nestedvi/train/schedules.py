@@ -54,7 +54,7 @@ class _Diff(NamedTuple):
 
 class _LevelResult(NamedTuple):
     grads: _Diff
-    out: Particles
+    out: Any
     ess: Scalar
     divergence: Scalar
 
@@ -63,9 +63,7 @@ def _log_w_for(objective: Objective, log_w: LogWeights) -> LogWeights:
     return jnp.zeros_like(log_w) if objective.weights == "uniform" else log_w
 
 
-def _level_gradient(
-    key: Key, incoming: Particles, level: Level, path: Any, mask: _Diff, objective: Objective
-) -> _LevelResult:
+def _level_gradient(key: Key, incoming: Particles, level: Level, path: Any, mask: _Diff, objective: Objective) -> _LevelResult:
     """The gradient of D_f(π̌_k ‖ π̂_k) at one level; the incoming particles are constants."""
     flow = objective.flow(level.transition)
     parts = _Diff(level.transition, level.theta_prev, level.theta, path)
@@ -121,9 +119,7 @@ def _assemble(sampler: NestedSampler, trainable: PyTree, first: _LevelResult, re
     add = lambda a, b: jax.tree.map(jnp.add, a, b)  # noqa: E731
     # θ_k occurs as the target of level k and as the proposal of level k+1.
     per_level = jax.tree.map(
-        lambda f, prev, current: (
-            jnp.concatenate([f[None], current]) + jnp.pad(prev, ((0, 1),) + ((0, 0),) * (prev.ndim - 1))
-        ),
+        lambda f, prev, current: jnp.concatenate([f[None], current]) + jnp.pad(prev, ((0, 1),) + ((0, 0),) * (prev.ndim - 1)),
         first.grads.theta,
         rest.theta_prev,
         rest.theta,
@@ -332,9 +328,7 @@ def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_part
     if schedule != "level-parallel":
         return None
     if not sampler.homogeneous:
-        raise ValueError(
-            "Level-parallel training runs all levels side by side, so they must be of one kind; use 'sequential'."
-        )
+        raise ValueError("Level-parallel training runs all levels side by side, so they must be of one kind; use 'sequential'.")
     history = run(key, sampler, num_particles, history=True).history
     return Population(jax.tree.map(lambda x: x[:-1], history), jax.tree.map(lambda x: x[:-1], sampler.path.thetas()))
 

@@ -1,0 +1,16 @@
+"""Shared set-up: every statistical test uses a fixed key, and tolerances come from standard errors."""
+
+import jax
+import pytest
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(20211)
+
+
+@pytest.fixture
+def x64():
+    """Runs a test in float64; enumerations and quadratures are compared to rounding there."""
+    with jax.enable_x64(True):
+        yield
