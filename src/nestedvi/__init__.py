@@ -30,6 +30,8 @@ from nestedvi.errors import (
     NonFiniteGradientError,
     UnknownNameError,
 )
+from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
+from nestedvi.evaluate.sample import Posterior, sample
 from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
 from nestedvi.kernels.blackjax import blackjax_move
 from nestedvi.kernels.chain import Chain
@@ -39,6 +41,7 @@ from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
 from nestedvi.kernels.planar import PlanarFlow
 from nestedvi.kernels.product import Append, Field, ProductKernel
+from nestedvi.methods import KERNELS, METHODS, PATHS, Method, build, get_method
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
 from nestedvi.particles.resampling import (
     SCHEMES,
@@ -58,11 +61,16 @@ from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
 from nestedvi.sampler.compose import compose, extend, propose, resample
 from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, run
+from nestedvi.train.fit import Fit, Record, fit
 from nestedvi.train.objective import Objective
+from nestedvi.train.progress import ProgressBar, Reporter
 from nestedvi.train.schedules import gradient
 
 __all__ = [
     "DIVERGENCES",
+    "KERNELS",
+    "METHODS",
+    "PATHS",
     "SCHEMES",
     "TARGETS",
     "AbstractDensity",
@@ -85,9 +93,11 @@ __all__ = [
     "DensityError",
     "DiagonalNormal",
     "DistributionKernel",
+    "Evaluation",
     "ExactLevel",
     "FDivergence",
     "Field",
+    "Fit",
     "ForwardKL",
     "Funnel",
     "GaussianKernel",
@@ -99,6 +109,7 @@ __all__ = [
     "LearnedSchedule",
     "LinearSchedule",
     "ManyWell",
+    "Method",
     "MissingScoreError",
     "Multinomial",
     "NestedSampler",
@@ -109,8 +120,12 @@ __all__ = [
     "Objective",
     "Particles",
     "PlanarFlow",
+    "Posterior",
     "ProductKernel",
+    "ProgressBar",
     "RandomWalk",
+    "Record",
+    "Reporter",
     "Resampling",
     "Residual",
     "ResidualGaussian",
@@ -133,11 +148,15 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "blackjax_move",
+    "build",
     "chi_squared",
     "compose",
     "distinct_ancestors",
     "ess",
+    "evaluate",
     "extend",
+    "fit",
+    "get_method",
     "get_target",
     "gradient",
     "jensen_shannon",
@@ -151,6 +170,8 @@ __all__ = [
     "ring",
     "ring_modes",
     "run",
+    "sample",
     "stack",
     "trajectories",
+    "upper_bound",
 ]

@@ -21,7 +21,8 @@ class DiagonalNormal(AbstractSampleable):
     def __init__(self, loc, scale):
         loc = jnp.atleast_1d(jnp.asarray(loc, dtype=jnp.result_type(float)))
         scale = jnp.asarray(scale, dtype=loc.dtype)
-        if not bool(jnp.all(scale > 0)):
+        # Under vmap (a stack of densities) the values are not known yet, and the check cannot be made.
+        if not isinstance(scale, jax.core.Tracer) and not bool(jnp.all(scale > 0)):
             raise ValueError(f"The scale of a normal must be positive; got {np.asarray(scale)}.")
         self.loc, self.log_scale = loc, jnp.broadcast_to(jnp.log(scale), loc.shape)
 

@@ -17,6 +17,15 @@ def normal_log_prob(z: Float[Array, " dim"], loc: Float[Array, " dim"], scale: F
     return jnp.sum(-0.5 * ((z - loc) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi))
 
 
+def _check_shape(z: Array, expected: tuple[int, ...]) -> None:
+    """Broadcasting would move a particle of the wrong shape without a word."""
+    if jnp.shape(z) != expected:
+        raise ValueError(
+            f"This Gaussian kernel moves particles of shape {expected}; got shape {jnp.shape(z)}. "
+            "Build it with dim = the size of one particle."
+        )
+
+
 class ResidualGaussian(AbstractKernel):
     """q(z' | z) = N(z + W_μ h(z) + b_μ, softplus(W_σ h(z) + b_σ)²), h = relu(W_h z + b_h).
 
@@ -45,11 +54,7 @@ class ResidualGaussian(AbstractKernel):
 
     def params(self, z: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         """Mean and standard deviation at z."""
-        if z.shape != self.hidden_weight.shape[:1]:
-            raise ValueError(
-                f"This Gaussian kernel moves particles of shape {self.hidden_weight.shape[:1]}; got shape {z.shape}. "
-                "Build it with dim = the size of one particle."
-            )
+        _check_shape(z, self.hidden_weight.shape[:1])
         hidden = jax.nn.relu(z @ self.hidden_weight + self.hidden_bias)
         shift, raw_scale = jnp.split(hidden @ self.out_weight + self.out_bias, 2)
         return z + shift, jax.nn.softplus(raw_scale)
@@ -77,13 +82,17 @@ class GaussianKernel(AbstractKernel):
     def reparameterised(self) -> bool:
         return not self.score_only
 
+    def _loc(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        _check_shape(z, self.shift.shape)
+        return self.slope * z + self.shift
+
     def sample(self, key: Key, z: Float[Array, " dim"], context: Context) -> Float[Array, " dim"]:
         noise = jax.random.normal(key, self.shift.shape, self.shift.dtype)
-        z_new = self.slope * z + self.shift + jnp.exp(self.log_scale) * noise
+        z_new = self._loc(z) + jnp.exp(self.log_scale) * noise
         return jax.lax.stop_gradient(z_new) if self.score_only else z_new
 
     def log_prob(self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context) -> Scalar:
-        return normal_log_prob(z_new, self.slope * z + self.shift, jnp.exp(self.log_scale))
+        return normal_log_prob(z_new, self._loc(z), jnp.exp(self.log_scale))
 
     def log_prob_score(self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context) -> Scalar:
         return self.log_prob(z_new, z, context) if self.score_only else jnp.zeros(())

@@ -1,5 +1,6 @@
 """Joint densities a ~ p(a), b ~ k(b | a) of two sampleable parts; levels with exact samples are made of them."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -23,7 +24,7 @@ class Joint(AbstractSampleable):
 
     first: AbstractSampleable
     kernel: AbstractKernel
-    flipped: bool = False
+    flipped: bool = eqx.field(static=True, default=False)
 
     def log_gamma(self, z: Particle) -> Scalar:
         a, b = z[::-1] if self.flipped else z

@@ -12,6 +12,9 @@ from nestedvi.kernels.base import AbstractTransition, Context, Scores
 
 __all__ = ["PlanarFlow"]
 
+# Under this |w|² counts as zero.
+_TINY = 1e-12
+
 
 class PlanarFlow(AbstractTransition):
     """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u) − 1 − w·u) w/|w|² so that every layer is invertible.
@@ -38,20 +41,23 @@ class PlanarFlow(AbstractTransition):
         """f(z) and log |det J_f(z)|."""
         if z.shape != self.w.shape[-1:]:
             raise ValueError(f"This planar flow moves particles of shape {self.w.shape[-1:]}; got shape {z.shape}.")
-        wu = jnp.sum(self.w * self.u, axis=-1)
-        correction = (jax.nn.softplus(wu) - 1.0 - wu) / (jnp.sum(self.w**2, axis=-1) + 1e-12)
+        wu, norm = jnp.sum(self.w * self.u, axis=-1), jnp.sum(self.w**2, axis=-1)
+        # A layer with w = 0 only shifts: there is nothing to correct, and w/|w|² does not exist.
+        moves = norm > _TINY
+        correction = jnp.where(moves, (jax.nn.softplus(wu) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
         u_hat = self.u + correction[:, None] * self.w
-        wu_hat = jnp.sum(self.w * u_hat, axis=-1)
+        # 1 + w·û = softplus(w·u) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
+        one_plus = jnp.where(moves, jax.nn.softplus(wu), 1.0 + wu)
 
         def layer(carry, params):
             z, log_det = carry
-            w, b, u, wu = params
+            w, b, u, one_plus = params
             t = jnp.tanh(jnp.sum(w * z) + b)
-            return (z + u * t, log_det + jnp.log1p(wu * (1 - t**2))), None
+            return (z + u * t, log_det + jnp.log(one_plus * (1 - t**2) + t**2)), None
 
         start = z, jnp.zeros((), z.dtype)
         # Layers are a handful of flops: unrolling turns loop overhead into fused code, in chunks to bound compile time.
-        (z, log_det), _ = jax.lax.scan(layer, start, (self.w, self.b, u_hat, wu_hat), unroll=8)
+        (z, log_det), _ = jax.lax.scan(layer, start, (self.w, self.b, u_hat, one_plus), unroll=8)
         return z, log_det
 
     def score(self, z: Float[Array, " dim"], z_prev: Float[Array, " dim"], aux: Scalar, context: Context) -> Scores:

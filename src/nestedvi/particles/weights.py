@@ -37,6 +37,7 @@ def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"]) -> tuple[Scalar, Scal
     """log Ẑ from independent batches: the log of the mean Ẑ (unbiased in Z), and its standard error by the delta method."""
     num = log_Z_hats.shape[0]
     top = jnp.max(log_Z_hats)
+    top = jnp.where(jnp.isneginf(top), 0.0, top)
     ratio = jnp.exp(log_Z_hats - top)
     mean = jnp.mean(ratio)
     stderr = jnp.std(ratio, ddof=1) / np.sqrt(num) / mean if num > 1 else jnp.full((), jnp.nan)

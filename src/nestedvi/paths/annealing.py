@@ -14,9 +14,9 @@ __all__ = ["Annealing"]
 
 
 def _power(beta: Scalar, log_density: Scalar) -> Scalar:
-    """β log γ with 0 · (−inf) = 0, and no NaN in either derivative there."""
-    dead = jnp.logical_and(beta == 0, jnp.isneginf(log_density))
-    return jnp.where(dead, 0.0, beta * jnp.where(dead, 0.0, log_density))
+    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero silences them."""
+    dead = jnp.isneginf(log_density)
+    return jnp.where(dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density))
 
 
 class Annealing(AbstractFixedSupportPath):

@@ -98,6 +98,7 @@ class LearnedSchedule(AbstractSchedule):
         return self.logits.shape[-1] + 1
 
     def betas(self) -> PerLevel:
-        inner = jnp.cumsum(jax.nn.softmax(self.logits))[:-1]
+        # Rounding must not carry β past 1: the base's exponent 1 − β would turn negative.
+        inner = jnp.minimum(jnp.cumsum(jax.nn.softmax(self.logits))[:-1], 1.0)
         ends = jnp.zeros(1, inner.dtype), jnp.ones(1, inner.dtype)
         return jnp.concatenate([ends[0], inner, ends[1]])

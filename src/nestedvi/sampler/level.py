@@ -36,7 +36,7 @@ class Flow(NamedTuple):
     """Which gradients flow within a level.
 
     `hold_q`: sticking the landing, log q_k is evaluated with its parameters held constant.
-    `score_only`: no pathwise gradient; log q̃_k is all of log q_k.
+    `score_only`: no pathwise gradient; log q̃_k is all of log q_k. A flow has no q_k to score and stays pathwise.
     `hold_theta`: γ_k in its role as the target of level k is constant (partial optimisation); θ_{k-1} still learns.
     `split`: also evaluate log v_k with every parameter held, for divergences whose pathwise and direct coefficients differ.
     """
@@ -104,13 +104,18 @@ def hold(tree: PyTree) -> PyTree:
     return eqx.combine(stop_gradient(arrays), rest)
 
 
+def _by_score(flow: Flow, transition: AbstractTransition) -> bool:
+    """Whether every draw learns by the score function. A deterministic move has none: holding its z_k would zero its gradient."""
+    return flow.score_only and transition.holdable
+
+
 def terms(key: Key, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = PLAIN) -> Terms:
     """Moves every particle and evaluates the factors of its increment."""
     transition, theta = level.transition, level.theta
     context = _context(path, theta)
     keys = jax.random.split(key, incoming.log_w.shape[0])
     z, aux = jax.vmap(lambda key, z_prev: transition.move(key, z_prev, context))(keys, incoming.z)
-    if flow.score_only or not (transition.reparameterised or transition.holdable):
+    if _by_score(flow, transition) or not (transition.reparameterised or transition.holdable):
         # Score function for every draw (appendix, second gradient for φ̂), or a move whose draws never carry gradients.
         z, aux = stop_gradient((z, aux))
     return weigh(z, aux, incoming, level, path, flow)
@@ -148,7 +153,7 @@ def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: Abstr
         log_gamma_at=_log_gamma(path, theta, stop_gradient(stats), incoming.stats),
         log_q=log_q,
         log_r=scores.log_r,
-        log_q_score=log_q if flow.score_only else scores.log_q_score,
+        log_q_score=log_q if _by_score(flow, transition) else scores.log_q_score,
         log_v_pathwise=pathwise,
     )
 

@@ -141,7 +141,7 @@ def scan_levels(
 def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Level]]:
     """Levels 2 … K as arrays with a leading axis K-1, and how to make a `Level` of one slice; for scan and vmap."""
     thetas = sampler.path.thetas()
-    prevs, currents = (jax.tree.map(lambda x, s=s: x[s], thetas) for s in (slice(None, -1), slice(1, None)))
+    prevs, currents = (_index(thetas, s) for s in (slice(None, -1), slice(1, None)))
     assert not isinstance(sampler.transitions, tuple) and not isinstance(sampler.resampling, tuple)
     transition, resampling = sampler.transitions.transition, sampler.resampling
     per_level = transition if isinstance(sampler.transitions, Stacked) else None

@@ -1,0 +1,28 @@
+# Each target does its own set-up in a fresh clone: it needs Python 3.11 or newer, make and gcc.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/nestedvi demo
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
+
+clean:
+	rm -rf $(VENV) .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,153 @@
+"""The command `nestedvi`. Every error a user can cause ends in one sentence on standard error and a non-zero exit code."""
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nestedvi.errors import CheckpointError, DensityError, NestedviWarning, NonFiniteGradientError
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="nestedvi",
+    help="Nested variational inference: learn nested importance samplers by a divergence at every level.\n\n"
+    "Start with [bold]nestedvi demo[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+out_console, err_console = Console(), Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness; the same seed gives the same result.")]
+
+
+def _print_json(content: Any) -> None:
+    from nestedvi.report.files import to_json
+
+    typer.echo(to_json(content))
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for demo.json and demo.png.")] = "nestedvi-demo",
+    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20000")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Train an NVIR* sampler (K = 8) on eight modes on a circle, and show how well it does.
+
+    Takes well under a minute on two CPU cores. Ctrl-C saves; the same command goes on from there.
+    """
+    from nestedvi.experiments.demo import DemoConfig, run_demo
+    from nestedvi.train.progress import ProgressBar
+
+    config = DemoConfig(seed=seed) if steps is None else DemoConfig(seed=seed, num_steps=steps)
+    result = run_demo(config, out, progress=ProgressBar("NVIR* on the ring", err_console))
+    if as_json:
+        _print_json(result)
+        return
+    table = Table(title="NVIR* on eight modes, K = 8", show_header=False, title_justify="left")
+    table.add_row("log Ẑ", f"{result['log_Z']:.4f} ± {result['log_Z_stderr']:.4f}   (true {result['log_Z_true']:.4f})")
+    table.add_row("bounds", f"{result['lower_bound']:.4f} ≤ log Z ≤ {result['upper_bound']:.4f}")
+    table.add_row("ESS", f"{result['ess_percent']:.1f} % of {result['num_particles']} particles")
+    table.add_row("mass in each mode", "  ".join(f"{share:.3f}" for share in result["mode_shares"]) + "   (true 0.125)")
+    table.add_row("training", f"{result['train_seconds']:.1f} s, compilation included")
+    out_console.print(table)
+    out_console.print(f"Wrote {out}/demo.json and {out}/demo.png")
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """Print the methods table: what each method is made of."""
+    from nestedvi.methods import METHODS
+
+    rows = [_method_row(name, method) for name, method in METHODS.items()]
+    if as_json:
+        _print_json({"rows": rows})
+        return
+    table = Table(title="Methods (--json says more)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = ("id", "label", "path", "kernels", "resampling", "minimises", "learns")
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("id", "label"))
+    for row in rows:
+        table.add_row(*(" ".join(x) if isinstance(x, list) else str(x) for x in (row[c] for c in columns)))
+    out_console.print(table)
+
+
+def _method_row(name: str, method: Any) -> dict[str, Any]:
+    from nestedvi.train.objective import GROUPS
+
+    objective = None if method.objective is None else method.make_objective()
+    when = method.resampling.when
+    symbols = {"initial": "q₁", "forward": "q", "reverse": "r", "path": "γ"}
+    return {
+        "id": name,
+        "label": method.label,
+        "path": method.path,
+        "kernels": method.kernels,
+        "resampling": when if isinstance(when, str) else f"ESS < {when:.0%}",
+        "scheme": type(method.resampling.scheme).__name__.lower(),
+        "minimises": "" if objective is None else ("−log Ẑ" if objective.kind == "bound" else objective.divergence.label),
+        "weights": "" if objective is None else objective.weights,
+        "learns": [] if objective is None else [symbols[group] for group in GROUPS if group in objective.learn],
+        "about": method.about,
+    }
+
+
+@bench.command("step")
+def bench_step_command(
+    method: Annotated[str, typer.Option(help="A method id; see 'nestedvi methods'.")] = "nvir-star",
+    levels: Annotated[int, typer.Option(help="K, the number of densities.")] = 8,
+    particles: Annotated[int, typer.Option(help="S, the particles at every level.")] = 36,
+    schedule: Annotated[str, typer.Option(help="sequential, two-phase or level-parallel.")] = "sequential",
+    steps: Annotated[int, typer.Option(help="Steps in one timed chunk (at most 512).")] = 200,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Time one training step on the ring: median after warm-up, compile time, XLA temporary bytes."""
+    from nestedvi.experiments.bench import StepBench, bench_step
+
+    result = bench_step(StepBench(method, levels, particles, schedule, steps, seed=seed))
+    if as_json:
+        _print_json(result)
+        return
+    table = Table(title=f"{method}, K = {levels}, {particles} particles, {schedule}", show_header=False, title_justify="left")
+    micro = {name: 1e6 * result[f"step_seconds_{name}"] for name in ("median", "min", "max")}
+    table.add_row("step", f"{micro['median']:.0f} µs   ({micro['min']:.0f} … {micro['max']:.0f})")
+    table.add_row("compilation", f"{result['compile_seconds']:.2f} s")
+    table.add_row("XLA temporaries", f"{result['xla_temp_bytes']:,} bytes")
+    table.add_row("parameters", f"{result['parameter_bytes']:,} bytes")
+    out_console.print(table)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    err_console.print(f"[yellow]warning:[/yellow] {message}", highlight=False)
+
+
+def run() -> None:
+    """Entry point: runs the app and turns expected failures into one sentence and an exit code."""
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", NestedviWarning)
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        err_console.print(f"[yellow]Interrupted:[/yellow] {stop or 'nothing was running'}", highlight=False)
+        sys.exit(130)
+    except (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError) as error:
+        err_console.print(f"[red]error:[/red] {error}", highlight=False, markup=True)
+        sys.exit(1)
+    except typer.core.click.ClickException as error:  # type: ignore[attr-defined]
+        error.show()
+        sys.exit(error.exit_code)

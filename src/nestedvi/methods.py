@@ -1,0 +1,147 @@
+"""Methods as rows of a table: path, kernels, resampling, what is minimised over what. They differ in their row, not in code.
+
+A new method is a new `Method(...)`; nothing else in the library asks which method it serves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nestedvi._types import Key
+from nestedvi.densities.base import AbstractSampleable, as_density, as_sampleable
+from nestedvi.errors import UnknownNameError
+from nestedvi.kernels.base import AbstractTransition, Transition, stack
+from nestedvi.kernels.chain import Chain
+from nestedvi.kernels.gaussian import ResidualGaussian
+from nestedvi.kernels.mcmc import RandomWalk
+from nestedvi.kernels.planar import PlanarFlow
+from nestedvi.particles.resampling import Resampling
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule, LinearSchedule, check_num_levels
+from nestedvi.sampler.nested import NestedSampler, Stacked
+from nestedvi.train.objective import Objective
+
+__all__ = ["KERNELS", "METHODS", "PATHS", "Method", "build", "get_method"]
+
+
+def _gaussian(dim: int, key: Key) -> AbstractTransition:
+    forward, reverse = (ResidualGaussian(dim, key=k) for k in jax.random.split(key))
+    return Transition(forward, reverse)
+
+
+def _flow(dim: int, key: Key) -> AbstractTransition:
+    return PlanarFlow(dim, key=key)
+
+
+def _random_walk(dim: int, key: Key) -> AbstractTransition:
+    return RandomWalk(jnp.full((dim,), 2.38 / dim**0.5), steps=5)
+
+
+KERNELS: dict[str, Callable[[int, Key], AbstractTransition]] = {
+    "gaussian": _gaussian,
+    "flow": _flow,
+    "random-walk": _random_walk,
+}
+
+PATHS: dict[str, Callable[[int], AbstractSchedule]] = {"linear": LinearSchedule, "learned": LearnedSchedule}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row. `path` "none" means no intermediate densities: all K-1 transitions form one level.
+
+    `kernels` and `path` are names from `KERNELS` and `PATHS`, or functions of the same signatures; `objective` holds arguments of
+    `nvi.Objective`, None for samplers that learn nothing.
+
+    ```python
+    resampling = nvi.Resampling("residual", when=0.5)
+    mine = nvi.Method("mine", path="learned", resampling=resampling, objective={"learn": ["forward", "path"]})
+    sampler = nvi.build(mine, key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=8)
+    ```
+    """
+
+    label: str
+    about: str = ""
+    kernels: str | Callable[[int, Key], AbstractTransition] = "gaussian"
+    path: str | Callable[[int], AbstractSchedule] = "linear"
+    resampling: Resampling = field(default_factory=lambda: Resampling(when="never"))
+    objective: Mapping[str, Any] | None = field(default_factory=dict)
+
+    def make_objective(self) -> Objective:
+        """The row's objective, or an error if there is nothing to learn."""
+        if self.objective is None:
+            raise ValueError(f"{self.label} learns nothing: run it with evaluate(), do not fit it.")
+        return Objective(**self.objective)
+
+
+_ALWAYS = Resampling("systematic", "always")
+_STAR = {"learn": ("forward", "reverse", "path")}
+_FLOW_STAR = {"learn": ("forward", "path")}
+_UNIFORM = {"weights": "uniform"}
+
+METHODS: dict[str, Method] = {
+    "svi": Method("SVI", "one bound on the final weight, no intermediate densities", path="none"),
+    "iwae": Method("IWAE", "log of the mean final weight", path="none", objective={"kind": "bound"}),
+    "rws": Method(
+        "RWS", "forward KL with the final weights", path="none", objective={"divergence": "forward-kl", "learn": ("forward",)}
+    ),
+    "avo": Method("AVO", "a reverse KL a level, particles unweighted", objective=_UNIFORM),
+    "nvi": Method("NVI", "a reverse KL a level, self-normalised weights"),
+    "nvir": Method("NVIR", "NVI with resampling", resampling=_ALWAYS),
+    "nvi-star": Method("NVI*", "NVI with a learned path", path="learned", objective=_STAR),
+    "nvir-star": Method("NVIR*", "NVI with resampling and a learned path", path="learned", resampling=_ALWAYS, objective=_STAR),
+    "svi-flow": Method("SVI-flow", "SVI with planar flows", "flow", "none"),
+    "avo-flow": Method("AVO-flow", "AVO with planar flows", "flow", objective=_UNIFORM),
+    "nvi-flow": Method("NVI-flow", "NVI with planar flows", "flow"),
+    "nvir-flow": Method("NVIR-flow", "NVIR with planar flows", "flow", resampling=_ALWAYS),
+    "nvi-star-flow": Method("NVI*-flow", "NVI* with planar flows", "flow", "learned", objective=_FLOW_STAR),
+    "nvir-star-flow": Method("NVIR*-flow", "NVIR* with planar flows", "flow", "learned", _ALWAYS, _FLOW_STAR),
+    "vsmc": Method(
+        "VSMC", "the SMC estimate of log Z as a bound, through all levels", resampling=_ALWAYS, objective={"kind": "bound"}
+    ),
+    "ais": Method("AIS", "annealed importance sampling with random-walk moves", "random-walk", objective=None),
+    "smc": Method(
+        "SMC",
+        "an SMC sampler with random-walk moves, resampling when ESS < 50 %",
+        "random-walk",
+        resampling=Resampling("systematic", 0.5),
+        objective=None,
+    ),
+}
+
+
+def get_method(name: str | Method) -> Method:
+    """A method by its id, or the method itself."""
+    if isinstance(name, Method):
+        return name
+    if name not in METHODS:
+        raise UnknownNameError("method", name, METHODS)
+    return METHODS[name]
+
+
+def _lookup(table: Mapping[str, Any], kind: str, name: Any) -> Any:
+    if callable(name):
+        return name
+    if name not in table:
+        raise UnknownNameError(kind, name, table)
+    return table[name]
+
+
+def build(method: str | Method, key: Key, *, target: Any, initial: Any, num_levels: int) -> NestedSampler:
+    """The sampler of a method between an initial density and a target, with K = `num_levels` and fresh parameters."""
+    row = get_method(method)
+    check_num_levels(num_levels)
+    base: AbstractSampleable = as_sampleable(initial)
+    shape = jax.eval_shape(base.sample, key).shape
+    if len(shape) != 1:
+        raise ValueError(f"The methods' kernels move vectors; the initial density draws particles of shape {shape}.")
+    make = _lookup(KERNELS, "kernel", row.kernels)
+    links = stack(lambda k: make(shape[0], k), key, num_levels - 1)
+    if row.path == "none":
+        chain = jax.tree.map(lambda x: x[None] if hasattr(x, "ndim") else x, Chain(links))
+        return NestedSampler(base, Annealing(base, as_density(target), LinearSchedule(2)), Stacked(chain), row.resampling)
+    schedule = _lookup(PATHS, "path", row.path)(num_levels)
+    return NestedSampler(base, Annealing(base, as_density(target), schedule), Stacked(links), row.resampling)

@@ -1,0 +1,337 @@
+"""The training loop: levels scheduled by `schedules`, parameters updated by optax, state kept by `checkpoint`.
+
+Steps run in compiled chunks of a fraction of a second; between chunks the host reports progress, saves, and listens to Ctrl-C.
+Every step's randomness is folded from (key, step), so that a resumed training continues as if never stopped.
+"""
+
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from nestedvi._types import Key
+from nestedvi.errors import NonFiniteGradientError
+from nestedvi.sampler.nested import NestedSampler
+from nestedvi.train.checkpoint import Checkpoints, describe
+from nestedvi.train.objective import Objective
+from nestedvi.train.progress import as_reporter
+from nestedvi.train.schedules import StepInfo, gradient, initial_population
+
+__all__ = ["Fit", "Record", "Trainer", "fit"]
+
+_CHUNK = 512
+_SECONDS_PER_CHUNK = 0.3
+
+
+class Record(NamedTuple):
+    """What every step reported: leading axis steps, then restarts if there are several. `level_*` end in an axis K."""
+
+    log_Z_hat: Float[np.ndarray, "steps *restarts"]
+    ess: Float[np.ndarray, "steps *restarts"]
+    level_ess: Float[np.ndarray, "steps *restarts levels"]
+    level_divergence: Float[np.ndarray, "steps *restarts levels"]
+
+
+class Fit(NamedTuple):
+    """A trained sampler, the record of its training, how many updates each level's gradient spoilt, and the seconds spent."""
+
+    sampler: NestedSampler
+    record: Record
+    skipped: Int[np.ndarray, "*restarts levels"]
+    num_steps: int
+    seconds: float
+
+
+class _State(NamedTuple):
+    """What the next step needs."""
+
+    params: PyTree
+    opt_state: PyTree
+    population: PyTree
+    skipped: Int[Array, " levels"]
+    streak: Int[Array, " levels"]
+
+
+def fit(
+    key: Key,
+    sampler: NestedSampler,
+    objective: Objective | None = None,
+    *,
+    num_steps: int,
+    num_particles: int,
+    optimiser: optax.GradientTransformation | None = None,
+    schedule: str = "sequential",
+    restarts: int | None = None,
+    progress: Any = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    max_nonfinite: int = 100,
+) -> Fit:
+    """Trains a sampler.
+
+    **Arguments:**
+
+    - `objective`: what to minimise over what; by default the reverse KL over forward and reverse kernels.
+    - `num_particles`: S, the particles at every level.
+    - `optimiser`: any optax optimiser; Adam with 1e-3 by default.
+    - `schedule`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K on an accelerator).
+    - `restarts`: train that many samplers side by side; `sampler` must then have been built with a leading axis of that size on
+      every array (`nvi.stack(make, key, restarts)`).
+    - `progress`: True for a live bar, or an object with `start`, `update` and `stop`.
+    - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it every `checkpoint_seconds`, at
+      the end, and on Ctrl-C.
+    - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is skipped and counted.
+    """
+    objective = Objective() if objective is None else objective
+    if num_steps < 1 or num_particles < 1:
+        raise ValueError(f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and {num_particles}.")
+    trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts)
+    state = trainer.start(key)
+    store = None
+    if checkpoint is not None:
+        fingerprint = trainer.fingerprint(key, state) | {"optimiser": _fingerprint_optimiser(trainer.optimiser, state)}
+        store = Checkpoints(checkpoint, fingerprint)
+    try:
+        return _loop(key, trainer, state, store, num_steps, as_reporter(progress), checkpoint_seconds, max_nonfinite)
+    finally:
+        if store is not None:
+            store.close()
+
+
+class Trainer:
+    """One compiled training step and its state, for one sampler or for several restarts under vmap."""
+
+    def __init__(self, sampler, objective, optimiser, schedule, num_particles, restarts):
+        self.objective, self.schedule = objective, schedule
+        self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
+        self.num_particles, self.restarts = num_particles, restarts
+        one = sampler if restarts is None else _first_restart(sampler, restarts)
+        self.num_levels = one.num_levels
+        trainable = objective.trainable(one)
+        if not any(jax.tree.leaves(trainable)):
+            raise ValueError(
+                f"Nothing to learn: no parameters in the groups {sorted(objective.learn)} of this sampler. "
+                "Plain AIS and SMC are run with evaluate(), not fitted."
+            )
+        # Options that contradict the sampler's kernels are said before anything is compiled.
+        for k in range(2, one.num_levels + 1):
+            objective.flow(one.level(k).transition)
+        self.params, rest = eqx.partition(sampler, trainable)
+        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
+        self.chunk = jax.jit(self._chunk)
+
+    def start(self, key: Key) -> _State:
+        """The state before the first step."""
+
+        def one(key, params, fixed):
+            population = initial_population(
+                jax.random.fold_in(key, 0), self._sampler(params, fixed), self.schedule, self.num_particles
+            )
+            zeros = jnp.zeros(self.num_levels, jnp.int32)
+            return _State(params, self.optimiser.init(params), population, zeros, zeros)
+
+        # Copies: the caller's arrays must outlive training.
+        return jax.jit(self._over_restarts(one))(self._keys(key), self.params, self.fixed)
+
+    def _sampler(self, params, fixed) -> NestedSampler:
+        return eqx.combine(params, fixed, self.static)
+
+    def _keys(self, key: Key) -> Key:
+        return key if self.restarts is None else jax.random.split(key, self.restarts)
+
+    def _over_restarts(self, fn):
+        return fn if self.restarts is None else jax.vmap(fn)
+
+    def _step(self, key: Key, state: _State, fixed: PyTree) -> tuple[_State, StepInfo]:
+        result = gradient(
+            key,
+            self._sampler(state.params, fixed),
+            self.objective,
+            self.num_particles,
+            schedule=self.schedule,
+            population=state.population,
+        )
+        good = jnp.all(result.finite)
+        updates, opt_state = self.optimiser.update(result.grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        # A non-finite gradient touches neither the parameters nor the optimiser's memory.
+        keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
+        bad = jnp.logical_not(result.finite).astype(jnp.int32)
+        new = _State(
+            jax.tree.map(keep, params, state.params),
+            jax.tree.map(keep, opt_state, state.opt_state),
+            result.population,
+            state.skipped + bad,
+            (state.streak + bad) * bad,
+        )
+        return new, result.info
+
+    def _chunk(self, key: Key, state: _State, fixed: PyTree, start: Any, count: Any) -> tuple[_State, StepInfo]:
+        """`count` ≤ `_CHUNK` steps from step `start`; the count is an array so that one compilation serves all."""
+        keys = self._keys(key)
+
+        def step(i, carry):
+            state, records = carry
+            here = self._over_restarts(lambda k: jax.random.fold_in(k, i + 1))(keys)
+            state, info = self._over_restarts(self._step)(here, state, fixed)
+            return state, jax.tree.map(lambda all_, x: all_.at[i - start].set(x), records, info)
+
+        shapes = jax.eval_shape(self._over_restarts(self._step), keys, state, fixed)[1]
+        records = jax.tree.map(lambda s: jnp.zeros((_CHUNK, *s.shape), s.dtype), shapes)
+        return jax.lax.fori_loop(start, start + count, step, (state, records))
+
+    def fingerprint(self, key: Key, state: _State) -> dict[str, Any]:
+        """What must agree for a checkpoint to be continued."""
+        return {
+            "key": np.asarray(jax.random.key_data(key)).tolist(),
+            "schedule": self.schedule,
+            "objective": repr(self.objective),
+            "num_particles": self.num_particles,
+            "restarts": self.restarts,
+            "parameters": describe(state.params),
+            "fixed": _digest_arrays(self.fixed),
+            "start": _digest_arrays(self.params),
+        }
+
+
+def _digest_arrays(tree: PyTree) -> str:
+    digest = hashlib.sha256()
+    for x in jax.tree.leaves(tree):
+        digest.update(np.asarray(x).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _fingerprint_optimiser(optimiser: optax.GradientTransformation, state: _State) -> dict[str, Any]:
+    """An optimiser is made of closures: what it does to a probe gradient tells two of them apart."""
+    probe = {"probe": jnp.asarray([1.0, -2.0, 0.5])}
+    updates = optimiser.update(jax.tree.map(lambda x: 0.1 * x, probe), optimiser.init(probe), probe)[0]
+    return {"probe": [float(f"{u:.6g}") for u in np.asarray(updates["probe"])], "state": describe(state.opt_state)}
+
+
+def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:
+    arrays, static = eqx.partition(sampler, eqx.is_array)
+    sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(arrays)}
+    if sizes != {restarts}:
+        raise ValueError(
+            f"With restarts = {restarts} every array of the sampler needs a leading axis of that size; got {sorted(sizes)}. "
+            "Build it with nvi.stack(make, key, restarts)."
+        )
+    return eqx.combine(jax.tree.map(lambda x: x[0], arrays), static)
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C sets an event instead of raising, so that no chunk is torn; a second one raises at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def handler(signum, frame):
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+class _History:
+    """The record of all steps so far, in the chunks they came in."""
+
+    def __init__(self):
+        self.parts: list[Record] = []
+
+    def add(self, info: StepInfo, count: int) -> Record:
+        part = Record(*(np.asarray(x)[:count] for x in info))
+        self.parts.append(part)
+        return part
+
+    def whole(self) -> Record:
+        self.parts = [Record(*(np.concatenate(xs) for xs in zip(*self.parts, strict=True)))]
+        return self.parts[0]
+
+
+def _resume(store: Checkpoints, trainer: Trainer, state: _State, key: Key) -> tuple[int, _State, list[Record]]:
+    info = jax.eval_shape(trainer.chunk, key, state, trainer.fixed, 0, 1)[1]
+
+    def template(step: int):
+        record = Record(*(np.zeros((step, *x.shape[1:]), x.dtype) for x in info))
+        return jax.tree.map(np.asarray, state), record, np.zeros(1)
+
+    found = store.restore(template)
+    if found is None:
+        return 0, state, []
+    done, (state, record, _) = found
+    return done, jax.tree.map(jnp.asarray, state), [record]
+
+
+def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_seconds, max_nonfinite) -> Fit:
+    done, history = 0, _History()
+    if store is not None:
+        done, state, history.parts = _resume(store, trainer, state, key)
+    count, began, saved = 8, time.perf_counter(), time.perf_counter()
+    save = lambda: store is not None and store.save(done, (state, history.whole(), np.zeros(1)))  # noqa: E731
+    reporter.start(num_steps, done)
+    try:
+        with _interruptible() as asked:
+            compiled = False
+            while done < num_steps:
+                tick = time.perf_counter()
+                count = min(count, _CHUNK, num_steps - done)
+                state, info = jax.block_until_ready(trainer.chunk(key, state, trainer.fixed, done, count))
+                part, elapsed = history.add(info, count), time.perf_counter() - tick
+                done += count
+                _check_streak(state, max_nonfinite)
+                if compiled:
+                    _report(reporter, done, part, trainer.num_particles, count / elapsed)
+                    count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
+                compiled = True
+                if time.perf_counter() - saved > checkpoint_seconds:
+                    save()
+                    saved = time.perf_counter()
+                if asked.is_set():
+                    save()
+                    where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
+                    raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
+            save()
+    finally:
+        reporter.stop()
+    record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
+    sampler = trainer._sampler(state.params, trainer.fixed)
+    return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began)
+
+
+def _check_streak(state: _State, max_nonfinite: int) -> None:
+    streak = np.asarray(state.streak)
+    if (streak < max_nonfinite).all():
+        return
+    level = int(np.argmax(streak.reshape(-1, streak.shape[-1]).max(axis=0))) + 1
+    raise NonFiniteGradientError(
+        f"The gradient of level {level} was not finite {int(streak.max())} times in a row (all were skipped). "
+        "Check the log density there for NaN or infinite derivatives, lower the learning rate, or use more levels."
+    )
+
+
+def _report(reporter, done: int, part: Record, num_particles: int, steps_per_second: float) -> None:
+    reporter.update(
+        done,
+        log_Z_hat=float(np.mean(part.log_Z_hat)),
+        ess_percent=float(100 * np.mean(part.ess) / num_particles),
+        steps_per_second=steps_per_second,
+    )

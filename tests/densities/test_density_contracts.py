@@ -1,0 +1,198 @@
+"""What every density promises: a scalar, finite, differentiable log γ for one particle, in either precision, under jit and vmap.
+
+Those that can be sampled promise more: exp(log γ − log Z) integrates to one, and draws follow it.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nestedvi as nvi
+
+
+def mixture():
+    return nvi.GaussianMixture([[-2.0, 0.5], [1.0, -1.0], [2.0, 2.0]], 0.4, weights=[1.0, 2.0, 5.0])
+
+
+# name: (constructor, dimension)
+DENSITIES = {
+    "function": (lambda: nvi.Density(lambda z: -jnp.sum(jnp.cosh(z))), 3),
+    "diagonal-normal": (lambda: nvi.DiagonalNormal([0.5, -1.0], [0.7, 2.0]), 2),
+    "diagonal-normal-1d": (lambda: nvi.DiagonalNormal(0.3, 1.5), 1),
+    "mixture": (mixture, 2),
+    "scaled": (lambda: nvi.Scaled(mixture(), -1.7), 2),
+    "numpyro-event": (lambda: nvi.Numpyro(dist.MultivariateNormal(jnp.ones(2), jnp.array([[1.0, 0.6], [0.6, 2.0]]))), 2),
+    "numpyro-batch": (lambda: nvi.Numpyro(dist.Laplace(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.8]))), 2),
+    "ring": (nvi.ring, 2),
+    "funnel": (nvi.Funnel, 10),
+    "many-well": (nvi.ManyWell, 32),
+    "two-moons": (nvi.TwoMoons, 2),
+    "rings": (nvi.Rings, 2),
+}
+PLANAR = ["diagonal-normal", "mixture", "scaled", "numpyro-event", "numpyro-batch", "ring"]
+NUM_DRAWS = 20_000
+
+
+def points(dim, num=16):
+    return jnp.asarray(np.random.default_rng(5).normal(size=(num, dim)))
+
+
+def both(density, z):
+    """log γ and its gradient for a batch, in one program."""
+    return eqx.filter_jit(jax.vmap(jax.value_and_grad(density.log_gamma)))(z)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_scalar_finite_and_in_the_precision_of_its_input(name):
+    build, dim = DENSITIES[name]
+    values = {}
+    for enabled, dtype in ((False, jnp.float32), (True, jnp.float64)):
+        with jax.enable_x64(enabled):
+            density, z = build(), points(dim)
+            one = density.log_gamma(z[0])
+            log_gamma, gradient = both(density, z)
+            assert one.shape == () and log_gamma.shape == (16,) and gradient.shape == z.shape
+            assert one.dtype == log_gamma.dtype == gradient.dtype == dtype
+            assert jnp.isfinite(log_gamma).all() and jnp.isfinite(gradient).all()
+            np.testing.assert_allclose(log_gamma[0], one, rtol=1e-4)
+            values[dtype] = np.asarray(log_gamma)
+    np.testing.assert_allclose(values[jnp.float32], values[jnp.float64], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_gradient_against_finite_differences(name, x64):
+    build, dim = DENSITIES[name]
+    density, z, h = build(), points(dim), 1e-5
+    direction = jnp.asarray(np.random.default_rng(6).normal(size=dim))
+    log_gamma = eqx.filter_jit(jax.vmap(density.log_gamma))
+    slope = (log_gamma(z + h * direction) - log_gamma(z - h * direction)) / (2 * h)
+    np.testing.assert_allclose(both(density, z)[1] @ direction, slope, rtol=1e-5, atol=1e-6)
+
+
+def grid(half_width=15.0, num=501):
+    """A square grid and the area of its cells; the trapezoid rule is exact to rounding for densities this smooth."""
+    axis = jnp.linspace(-half_width, half_width, num)
+    return jnp.stack(jnp.meshgrid(axis, axis), axis=-1).reshape(-1, 2), float(axis[1] - axis[0]) ** 2
+
+
+def features(z):
+    return jnp.concatenate([z, z**2, jnp.cos(z), (z[:1] > 0.1) * 1.0, z[:1] * z[1:]])
+
+
+# A Laplace density has a kink on which the rule is only second order.
+@pytest.mark.parametrize("name", PLANAR)
+def test_normalised_and_sampled_faithfully(name, key, x64):
+    """∫ exp(log γ − log Z) = 1, and moments of draws agree with quadrature within five standard errors."""
+    density = DENSITIES[name][0]()
+    nodes, area = grid()
+    p = area * jnp.exp(eqx.filter_jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z)
+    np.testing.assert_allclose(jnp.sum(p), 1.0, atol=2e-3 if name == "numpyro-batch" else 1e-9)
+    expected = p @ jax.vmap(features)(nodes) / jnp.sum(p)
+    draws = jax.vmap(features)(eqx.filter_jit(jax.vmap(density.sample))(jax.random.split(key, NUM_DRAWS)))
+    stderr = jnp.std(draws, axis=0) / math.sqrt(NUM_DRAWS)
+    # A grid cell wide indicator and a kink cost the quadrature up to 2e-3.
+    assert (jnp.abs(jnp.mean(draws, axis=0) - expected) < 5 * stderr + 4e-3).all()
+
+
+def test_one_dimension_too(x64):
+    density = nvi.DiagonalNormal(0.3, 1.5)
+    nodes = jnp.linspace(-20.0, 20.0, 2001)[:, None]
+    mass = 0.02 * jnp.exp(jax.vmap(density.log_gamma)(nodes))
+    np.testing.assert_allclose([jnp.sum(mass), mass @ nodes[:, 0], mass @ (nodes[:, 0] - 0.3) ** 2], [1, 0.3, 2.25], atol=1e-9)
+
+
+def test_funnel_draws(key, x64):
+    """x_0 is N(0, 9); scaled by exp(−x_0/2) the others are standard normal whatever x_0."""
+    z = jax.jit(jax.vmap(nvi.Funnel().sample))(jax.random.split(key, NUM_DRAWS))
+    noise = jnp.concatenate([z[:, :1] / 3, z[:, 1:] * jnp.exp(-z[:, :1] / 2)], axis=1)
+    tolerance = 5 / math.sqrt(NUM_DRAWS)
+    covariance = noise.T @ noise / NUM_DRAWS
+    assert (jnp.abs(jnp.mean(noise, axis=0)) < tolerance).all()
+    assert (jnp.abs(covariance - jnp.eye(10)) < tolerance * (1 + (math.sqrt(2) - 1) * jnp.eye(10))).all()
+
+
+@pytest.mark.parametrize("name", [*PLANAR, "diagonal-normal-1d", "funnel"])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_draws_keep_the_precision(name, enabled, key):
+    with jax.enable_x64(enabled):
+        density = DENSITIES[name][0]()
+        z = density.sample(key)
+        assert z.shape == (DENSITIES[name][1],)
+        assert z.dtype == density.log_Z.dtype == (jnp.float64 if enabled else jnp.float32)
+
+
+@pytest.mark.parametrize("name", ["diagonal-normal", "mixture", "scaled"])
+def test_parameters_of_a_density_are_differentiable(name, x64):
+    """θ and the first term of the objective learn through log γ: against a finite difference along all parameters at once."""
+    arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)
+    z = jnp.array([0.3, -0.2])
+    score = lambda t: eqx.combine(jax.tree.map(lambda x: x + t * jnp.cos(jnp.arange(x.size)).reshape(x.shape), arrays), static)  # noqa: E731
+    value = lambda t: score(t).log_gamma(z)  # noqa: E731
+    np.testing.assert_allclose(jax.grad(value)(0.0), (value(1e-5) - value(-1e-5)) / 2e-5, rtol=1e-6)
+
+
+def test_reparameterised_draws_carry_the_gradient(key, x64):
+    """z = loc + exp(log_scale) ε: ∂z/∂loc = 1 and ∂z/∂log_scale = z − loc."""
+    density = nvi.DiagonalNormal([0.5, -1.0], [0.7, 2.0])
+    assert density.reparameterised
+    gradient = eqx.filter_grad(lambda d: jnp.sum(d.sample(key)))(density)
+    np.testing.assert_allclose(gradient.loc, 1.0)
+    np.testing.assert_allclose(gradient.log_scale, density.sample(key) - density.loc, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("density", "expected"),
+    [
+        (lambda: mixture(), False),
+        (lambda: nvi.Scaled(mixture(), 1.0), False),
+        (lambda: nvi.Scaled(nvi.DiagonalNormal(0.0, 1.0), 1.0), True),
+        (lambda: nvi.Numpyro(dist.Poisson(2.0)), False),
+        (lambda: nvi.Numpyro(dist.Normal(0.0, 1.0)), True),
+    ],
+)
+def test_what_is_said_about_draws(density, expected):
+    assert density().reparameterised is expected
+
+
+def test_discrete_distributions_score_without_a_grid(x64):
+    """A batch of independent Poissons is one particle: their log probabilities add up."""
+    density = nvi.as_sampleable(dist.Poisson(jnp.array([0.5, 3.0])))
+    expected = sum(k * math.log(rate) - rate - math.lgamma(k + 1) for k, rate in ((2, 0.5), (1, 3.0)))
+    np.testing.assert_allclose(density.log_gamma(jnp.array([2, 1])), expected, rtol=1e-12)
+
+
+def test_as_density_accepts_what_it_says():
+    normal = nvi.DiagonalNormal(0.0, 1.0)
+    assert nvi.as_density(normal) is normal
+    assert isinstance(nvi.as_density(dist.Normal()), nvi.Numpyro)
+    assert float(nvi.as_density(lambda z: -2.0 * z).log_gamma(jnp.array(3.0))) == -6.0
+    with pytest.raises(TypeError, match="got int"):
+        nvi.as_density(3)
+
+
+def test_as_sampleable_refuses_what_can_only_be_scored():
+    with pytest.raises(TypeError, match=r"sampled exactly.*got Density"):
+        nvi.as_sampleable(lambda z: -z)
+    with pytest.raises(TypeError, match="ManyWell"):
+        nvi.as_sampleable(nvi.ManyWell())
+
+
+def test_a_log_density_must_be_a_scalar():
+    with pytest.raises(ValueError, match=r"scalar.*shape \(3,\)"):
+        nvi.Density(lambda z: -(z**2)).log_gamma(jnp.zeros(3))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), [1.0, 0.0]])
+def test_a_normal_needs_a_positive_scale(scale):
+    with pytest.raises(ValueError, match="must be positive"):
+        nvi.DiagonalNormal([0.0, 0.0], scale)
+
+
+def test_mixture_means_need_two_axes():
+    with pytest.raises(ValueError, match=r"\(components, dim\); got \(3,\)"):
+        nvi.GaussianMixture([0.0, 1.0, 2.0], 1.0)

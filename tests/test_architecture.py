@@ -1,0 +1,159 @@
+"""The folder layout is a sample's journey: imports point only to earlier stations, and a few things live in one place only."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
+# Stations in one group do not see each other; each sees every earlier group.
+ORDER = [
+    {"_types", "errors"},
+    {"densities"},
+    {"paths", "kernels"},
+    {"particles"},
+    {"sampler"},
+    {"divergences"},
+    {"train"},
+    {"methods"},
+    {"evaluate"},
+    {"report"},
+    {"experiments"},
+    {"cli"},
+]
+RANK = {station: rank for rank, group in enumerate(ORDER) for station in group}
+MAY_STOP_GRADIENTS = {"sampler", "divergences", "train", "kernels"}
+EXTRAS = ("blackjax", "flowjax", "arviz")
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def station_of(parts: tuple[str, ...]) -> str:
+    """The station of a module from its path below the package: a folder's or a top-level module's name."""
+    return parts[0].removesuffix(".py")
+
+
+def imported_modules(source: str, package: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Dotted names that a module imports (`from a import b` gives a.b), relative ones resolved against its package."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            found += [(*base, alias.name) for alias in node.names]
+    return found
+
+
+def latest_export() -> str:
+    """`import nestedvi` pulls in whatever its `__init__` does, so it counts as the latest of those stations."""
+    names = imported_modules((ROOT / "__init__.py").read_text(), ("nestedvi",))
+    return max((name[1] for name in names if name[0] == "nestedvi" and name[1] in RANK), key=RANK.__getitem__)
+
+
+def backward_imports(station: str, source: str, package: tuple[str, ...]) -> list[str]:
+    """The imports of a module that do not point to an earlier station (or to its own)."""
+    wrong = []
+    for name in imported_modules(source, package):
+        if name[0] != "nestedvi":
+            continue
+        seen = name[1] if len(name) > 1 and (len(name) > 2 or name[1] in RANK) else latest_export()
+        if seen != station and RANK.get(seen, len(ORDER)) >= RANK[station]:
+            wrong.append(".".join(name))
+    return wrong
+
+
+def uses_stop_gradient(source: str) -> bool:
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    names |= {alias.name for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+    return "stop_gradient" in names
+
+
+def stations() -> list[tuple[str, Path]]:
+    return [(station_of(path.relative_to(ROOT).parts), path) for path in MODULES if path != ROOT / "__init__.py"]
+
+
+def test_every_station_is_known():
+    assert {station for station, _ in stations()} <= set(RANK)
+
+
+def test_imports_point_to_earlier_stations():
+    wrong = {}
+    for station, path in stations():
+        package = ("nestedvi", *path.relative_to(ROOT).parts[:-1])
+        if bad := backward_imports(station, path.read_text(), package):
+            wrong[str(path.relative_to(ROOT))] = bad
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("station", "source", "expected"),
+    [
+        ("kernels", "from nestedvi.paths.base import AbstractPath", ["nestedvi.paths.base.AbstractPath"]),
+        ("paths", "def f():\n    import nestedvi.kernels.base", ["nestedvi.kernels.base"]),
+        ("densities", "from ..sampler import level", ["nestedvi.sampler.level"]),
+        ("sampler", "from nestedvi import divergences", ["nestedvi.divergences"]),
+        ("sampler", "import nestedvi as nvi", ["nestedvi"]),
+        ("train", "import nestedvi.unheard_of.thing", ["nestedvi.unheard_of.thing"]),
+        ("train", "from nestedvi.sampler.level import terms\nfrom . import objective\nimport jax", []),
+    ],
+)
+def test_the_import_check_sees_what_it_should(station, source, expected):
+    """The check itself: nested, relative and package-level imports are all caught, legal ones are not."""
+    assert backward_imports(station, source, ("nestedvi", station)) == expected
+
+
+def test_matplotlib_lives_in_report_only():
+    users = {
+        station
+        for station, path in stations()
+        for name in imported_modules(path.read_text(), ("nestedvi",))
+        if name[0] == "matplotlib"
+    }
+    assert users <= {"report"}
+
+
+def test_gradients_are_cut_only_where_it_is_allowed():
+    assert {station for station, path in stations() if uses_stop_gradient(path.read_text())} <= MAY_STOP_GRADIENTS
+
+
+@pytest.mark.parametrize(
+    "source", ["from jax.lax import stop_gradient", "import jax\njax.lax.stop_gradient(1)", "f = lax.stop_gradient"]
+)
+def test_the_gradient_check_sees_every_spelling(source):
+    assert uses_stop_gradient(source)
+
+
+def test_package_init_has_no_logic():
+    body = ast.parse((ROOT / "__init__.py").read_text()).body
+    assert ast.get_docstring(ast.parse((ROOT / "__init__.py").read_text()))
+    for node in body[1:]:
+        if isinstance(node, ast.Assign):
+            assert [target.id for target in node.targets] in (["__all__"], ["__version__"])
+        else:
+            assert isinstance(node, ast.Import | ast.ImportFrom), ast.unparse(node)
+
+
+def test_exported_names_exist_once():
+    package = importlib.import_module("nestedvi")
+    assert len(set(package.__all__)) == len(package.__all__)
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+def test_everything_imports_without_the_extras():
+    """blackjax, flowjax and arviz are extras: neither the package nor any of its modules may need them to be imported."""
+    program = f"""
+import sys
+for name in {EXTRAS!r}:
+    sys.modules[name] = None
+import importlib, pkgutil, nestedvi
+for module in pkgutil.walk_packages(nestedvi.__path__, "nestedvi."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT.parent, check=False)
+    assert done.returncode == 0, done.stderr
