@@ -75,7 +75,9 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         _print_json({"rows": rows})
         return
-    table = Table(title="Methods (--json says more)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title="Methods (--json says more)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     columns = ("id", "label", "path", "kernels", "resampling", "minimises", "learns")
     for column in columns:
         table.add_column(column, no_wrap=column in ("id", "label"))

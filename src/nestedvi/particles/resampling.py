@@ -150,6 +150,21 @@ class Resampling(eqx.Module):
         ancestors = jnp.where(go, ancestors, stay)
         return take(particles, ancestors, jnp.where(go, level, particles.log_w)), ancestors, go
 
-    def __call__(self, key: Key, particles: Particles) -> tuple[Particles, Ancestors, Any]:
-        """`apply` with uniforms drawn from `key`."""
-        return self.apply(jax.random.uniform(key, particles.log_w.shape, particles.log_w.dtype), particles)
+    def noise(self, keys: Key) -> Any:
+        """What `__call__` needs at each of several levels, from a key a level.
+
+        Systematic resampling needs one uniform a level: drawing them together keeps a generator call out of the loop over
+        levels. For other schemes the keys themselves are passed on, so that memory does not grow with the number of levels.
+        """
+        return jax.vmap(jax.random.uniform)(keys) if isinstance(self.scheme, Systematic) else keys
+
+    def __call__(self, noise: Any, particles: Particles) -> tuple[Particles, Ancestors, Any]:
+        """`apply` with one level's share of `noise`."""
+        shape, dtype = particles.log_w.shape, particles.log_w.dtype
+        if self.when == "never":
+            u = jnp.zeros(shape, dtype)
+        elif isinstance(self.scheme, Systematic):
+            u = jnp.broadcast_to(noise.astype(dtype), shape)
+        else:
+            u = jax.random.uniform(noise, shape, dtype)
+        return self.apply(u, particles)

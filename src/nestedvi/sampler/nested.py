@@ -31,6 +31,7 @@ __all__ = [
     "check_run",
     "level_arrays",
     "level_info",
+    "level_noise",
     "run",
     "scan_levels",
 ]
@@ -121,12 +122,12 @@ def _index(tree: PyTree, j: Any) -> PyTree:
 def scan_levels(
     sampler: NestedSampler, body: Callable[[Any, Level, Any], tuple[Any, Any]], carry: Any, extras: PyTree
 ) -> tuple[Any, Any]:
-    """Folds `body(carry, level, extra)` over levels 2 … K; `extras` has a leading axis K-1."""
+    """Folds `body(carry, level, extra)` over levels 2 … K; `extras` are as `level_noise` makes them."""
     num = sampler.num_levels - 1
     if not sampler.homogeneous:
         outs = []
         for j in range(num):
-            carry, out = body(carry, sampler.level(j + 2), _index(extras, j))
+            carry, out = body(carry, sampler.level(j + 2), extras[j])
             outs.append(out)
         return carry, jax.tree.map(lambda *xs: jnp.stack(xs), *outs)
     arrays, rebuild = level_arrays(sampler)
@@ -152,6 +153,17 @@ def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Lev
         return Level(transition if own is None else own, theta_prev, theta, resampling)
 
     return arrays, rebuild
+
+
+def level_noise(sampler: NestedSampler, key: Key) -> Any:
+    """The randomness of levels 2 … K: what resampling needs and a key for the moves, as arrays with a leading axis K-1, or as a
+    list of pairs when levels differ."""
+    keys = jax.random.split(key, (2, sampler.num_levels - 1))
+    if sampler.homogeneous:
+        assert isinstance(sampler.resampling, Resampling)
+        return sampler.resampling.noise(keys[0]), keys[1]
+    rules = [sampler.level(k).resampling for k in range(2, sampler.num_levels + 1)]
+    return [(rule.noise(keys[0, j][None])[0], keys[1, j]) for j, rule in enumerate(rules)]
 
 
 class LevelInfo(NamedTuple):
@@ -213,26 +225,26 @@ def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool =
     particles = outgoing(start, first)
     info = level_info(start, particles, first, False)
 
-    def body(particles: Particles, level: Level, key_level: Key):
-        key_resample, key_move = jax.random.split(key_level)
-        incoming, ancestors, resampled = level.resampling(key_resample, particles)
+    def body(particles: Particles, level: Level, extra: tuple[Any, Key]):
+        noise, key_move = extra
+        incoming, ancestors, resampled = level.resampling(noise, particles)
         level_terms = terms(key_move, incoming, level, sampler.path, flow)
         out = outgoing(incoming, level_terms)
         kept = out if history else None
         return out, (level_info(incoming, out, level_terms, resampled), ancestors, kept)
 
-    keys = jax.random.split(key_rest, sampler.num_levels - 1)
+    extras = level_noise(sampler, key_rest)
     if history and not sampler.homogeneous:
-        return _run_ragged(body, sampler, particles, info, keys)
-    last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, keys)
+        return _run_ragged(body, sampler, particles, info, extras)
+    last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, extras)
     prepend = lambda one, many: jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), one, many)  # noqa: E731
     return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None)
 
 
-def _run_ragged(body, sampler, particles, info, keys) -> Run:
+def _run_ragged(body, sampler, particles, info, extras) -> Run:
     infos, ancestors, kept = [info], [], [particles]
-    for k, key in zip(range(2, sampler.num_levels + 1), keys, strict=True):
-        particles, (info, parents, out) = body(particles, sampler.level(k), key)
+    for k, extra in zip(range(2, sampler.num_levels + 1), extras, strict=True):
+        particles, (info, parents, out) = body(particles, sampler.level(k), extra)
         infos.append(info)
         ancestors.append(parents)
         kept.append(out)

@@ -136,7 +136,7 @@ class Trainer:
 
         def one(key, params, fixed):
             population = initial_population(
-                jax.random.fold_in(key, 0), self._sampler(params, fixed), self.schedule, self.num_particles
+                jax.random.fold_in(key, 0), self.sampler(params, fixed), self.schedule, self.num_particles
             )
             zeros = jnp.zeros(self.num_levels, jnp.int32)
             return _State(params, self.optimiser.init(params), population, zeros, zeros)
@@ -144,7 +144,7 @@ class Trainer:
         # Copies: the caller's arrays must outlive training.
         return jax.jit(self._over_restarts(one))(self._keys(key), self.params, self.fixed)
 
-    def _sampler(self, params, fixed) -> NestedSampler:
+    def sampler(self, params, fixed) -> NestedSampler:
         return eqx.combine(params, fixed, self.static)
 
     def _keys(self, key: Key) -> Key:
@@ -156,7 +156,7 @@ class Trainer:
     def _step(self, key: Key, state: _State, fixed: PyTree) -> tuple[_State, StepInfo]:
         result = gradient(
             key,
-            self._sampler(state.params, fixed),
+            self.sampler(state.params, fixed),
             self.objective,
             self.num_particles,
             schedule=self.schedule,
@@ -313,7 +313,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
     finally:
         reporter.stop()
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
-    sampler = trainer._sampler(state.params, trainer.fixed)
+    sampler = trainer.sampler(state.params, trainer.fixed)
     return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began)
 
 

@@ -19,7 +19,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
-from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, run
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, level_noise, run
 from nestedvi.train.objective import Objective
 
 __all__ = ["SCHEDULES", "Gradient", "StepInfo", "gradient", "initial_population"]
@@ -157,11 +157,6 @@ def _finish(sampler, trainable, first: _LevelResult, rest: _LevelResult, last: P
     return Gradient(grads, finite, info, population)
 
 
-def _split(key: Key, num: int) -> tuple[Key, Key]:
-    key_first, key_rest = jax.random.split(key)
-    return key_first, jax.random.split(key_rest, (num, 2))
-
-
 def _sum_shared(sampler: NestedSampler, grads: _Diff) -> _Diff:
     """Sums over the level axis what levels share (after a vmap)."""
     total = lambda tree: jax.tree.map(lambda x: jnp.sum(x, axis=0), tree)  # noqa: E731
@@ -176,7 +171,8 @@ def _first(key, sampler, objective, masks: _Masks, num_particles) -> _LevelResul
 def _sequential(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """A scan over levels that differentiates inside its body: memory is flat in K."""
     masks = _masks(sampler, trainable)
-    key_first, keys = _split(key, sampler.num_levels - 1)
+    key_first, key_rest = jax.random.split(key)
+    noise = level_noise(sampler, key_rest)
     first = _first(key_first, sampler, objective, masks, num_particles)
     shares = isinstance(sampler.transitions, Shared)
     arrays, rebuild = level_arrays(sampler)
@@ -188,10 +184,10 @@ def _sequential(key, sampler, objective, trainable, num_particles, population) -
 
     def body(carry, inputs):
         particles, (path_grads, transition_grads) = carry
-        slice_, key_level = inputs
+        slice_, (resample_noise, key_move) = inputs
         level = rebuild(slice_)
-        incoming, _, _ = level.resampling(key_level[0], particles)
-        result = _level_gradient(key_level[1], incoming, level, sampler.path, masks.rest, objective)
+        incoming, _, _ = level.resampling(resample_noise, particles)
+        result = _level_gradient(key_move, incoming, level, sampler.path, masks.rest, objective)
         path_grads = jax.tree.map(jnp.add, path_grads, result.grads.path)
         own = result.grads.transition
         if shares:
@@ -199,7 +195,7 @@ def _sequential(key, sampler, objective, trainable, num_particles, population) -
         grads = result.grads._replace(path=None, transition=own)
         return (result.out, (path_grads, transition_grads)), result._replace(grads=grads, out=None)
 
-    (last, (path_grads, transition_grads)), rest = jax.lax.scan(body, (first.out, common), (arrays, keys))
+    (last, (path_grads, transition_grads)), rest = jax.lax.scan(body, (first.out, common), (arrays, noise))
     grads = rest.grads._replace(path=path_grads)
     if shares:
         grads = grads._replace(transition=transition_grads)
@@ -220,18 +216,19 @@ def _parallel(sampler, objective, masks, keys, incoming: Particles) -> _LevelRes
 def _two_phase(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """Samples all levels without gradients, keeps the particles, then differentiates all levels side by side."""
     masks = _masks(sampler, trainable)
-    key_first, keys = _split(key, sampler.num_levels - 1)
+    key_first, key_rest = jax.random.split(key)
+    noise = level_noise(sampler, key_rest)
     first = _first(key_first, sampler, objective, masks, num_particles)
     arrays, rebuild = level_arrays(sampler)
 
     def body(particles, inputs):
-        slice_, key_level = inputs
+        slice_, (resample_noise, key_move) = inputs
         level = rebuild(slice_)
-        incoming, _, _ = level.resampling(key_level[0], particles)
-        return outgoing(incoming, terms(key_level[1], incoming, level, sampler.path)), incoming
+        incoming, _, _ = level.resampling(resample_noise, particles)
+        return outgoing(incoming, terms(key_move, incoming, level, sampler.path)), incoming
 
-    last, incoming = jax.lax.scan(body, first.out, (arrays, keys))
-    rest = _parallel(sampler, objective, masks, keys[:, 1], incoming)
+    last, incoming = jax.lax.scan(body, first.out, (arrays, noise))
+    rest = _parallel(sampler, objective, masks, noise[1], incoming)
     return _finish(sampler, trainable, first, rest, last, population)
 
 
@@ -249,19 +246,20 @@ def _level_parallel(key, sampler, objective, trainable, num_particles, populatio
     weighted for the γ_k of now.
     """
     masks = _masks(sampler, trainable)
-    key_first, keys = _split(key, sampler.num_levels - 1)
+    key_first, key_rest = jax.random.split(key)
+    noise = level_noise(sampler, key_rest)
     first = _first(key_first, sampler, objective, masks, num_particles)
     prevs = jax.tree.map(lambda x: x[:-1], sampler.path.thetas())
 
-    def refresh(particles: Particles, old, new, key) -> Particles:
+    def refresh(particles: Particles, old, new, noise) -> Particles:
         log_new = jax.vmap(lambda s: sampler.path.log_gamma_prev(new, s))(particles.stats)
         log_old = jax.vmap(lambda s: sampler.path.log_gamma_prev(old, s))(particles.stats)
         gone = jnp.isneginf(log_old) | jnp.isneginf(particles.log_w)
         log_w = jnp.where(gone, -jnp.inf, particles.log_w + log_new - jnp.where(gone, 0.0, log_old))
-        return sampler.resampling(key, particles._replace(log_w=log_w))[0]
+        return sampler.resampling(noise, particles._replace(log_w=log_w))[0]
 
-    incoming = jax.vmap(refresh)(population.particles, population.thetas, prevs, keys[:, 0])
-    rest = _parallel(sampler, objective, masks, keys[:, 1], incoming)
+    incoming = jax.vmap(refresh)(population.particles, population.thetas, prevs, noise[0])
+    rest = _parallel(sampler, objective, masks, noise[1], incoming)
     last = jax.tree.map(lambda x: x[-1], rest.out)
     shifted = jax.tree.map(lambda f, xs: jnp.concatenate([f[None], xs[:-1]]), first.out, rest.out)
     return _finish(sampler, trainable, first, rest._replace(out=None), last, Population(shifted, prevs))
@@ -269,7 +267,8 @@ def _level_parallel(key, sampler, objective, trainable, num_particles, populatio
 
 def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """Unequal levels: a Python loop; every level still sees its incoming particles as constants."""
-    key_first, keys = _split(key, sampler.num_levels - 1)
+    key_first, key_rest = jax.random.split(key)
+    noise = level_noise(sampler, key_rest)
     diff, fixed = eqx.partition(sampler, trainable)
 
     def level_loss(diff, k, incoming, key_move):
@@ -288,9 +287,9 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
 
     particles, totals, finites, sizes, divergences = nothing_in(num_particles), None, [], [], []
     for k in range(1, sampler.num_levels + 1):
-        key_move = key_first if k == 1 else keys[k - 2, 1]
+        key_move = key_first if k == 1 else noise[k - 2][1]
         if k > 1:
-            particles, _, _ = sampler.level(k).resampling(keys[k - 2, 0], particles)
+            particles, _, _ = sampler.level(k).resampling(noise[k - 2][0], particles)
         grads, (particles, divergence) = jax.grad(level_loss, has_aux=True)(diff, k, particles, key_move)
         totals = grads if totals is None else jax.tree.map(jnp.add, totals, grads)
         finites.append(_finite(grads, 0))
