@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nestedvi.errors import CheckpointError, DensityError, NestedviWarning, NonFiniteGradientError
@@ -133,7 +134,12 @@ def bench_step_command(
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    err_console.print(f"[yellow]warning:[/yellow] {message}", highlight=False)
+    _say("[yellow]warning:[/yellow]", message)
+
+
+def _say(label: str, message: Any) -> None:
+    """One line on standard error. A message may hold a user's path: its brackets are no markup."""
+    err_console.print(f"{label} {escape(str(message))}", highlight=False, soft_wrap=True)
 
 
 def run() -> None:
@@ -145,10 +151,10 @@ def run() -> None:
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (KeyboardInterrupt, typer.Abort) as stop:
-        err_console.print(f"[yellow]Interrupted:[/yellow] {stop or 'nothing was running'}", highlight=False)
+        _say("[yellow]Interrupted:[/yellow]", stop or "nothing was running")
         sys.exit(130)
     except (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError) as error:
-        err_console.print(f"[red]error:[/red] {error}", highlight=False, markup=True)
+        _say("[red]error:[/red]", error)
         sys.exit(1)
     except typer.core.click.ClickException as error:  # type: ignore[attr-defined]
         error.show()

@@ -13,7 +13,7 @@ from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.densities.targets import ring
 from nestedvi.methods import build, get_method
 from nestedvi.report.files import provenance
-from nestedvi.train.fit import Trainer
+from nestedvi.train.fit import CHUNK, Trainer
 from nestedvi.train.schedules import gradient
 
 __all__ = ["StepBench", "bench_step"]
@@ -37,6 +37,8 @@ def bench_step(config: StepBench) -> dict[str, Any]:
 
     Temporaries are those of the gradient alone: its inputs and outputs, which are as large as the parameters, are not counted.
     """
+    if not 1 <= config.steps <= CHUNK or config.particles < 1:
+        raise ValueError(f"A benchmark needs 1 to {CHUNK} steps and particles ≥ 1; got {config.steps} and {config.particles}.")
     key = jax.random.key(config.seed)
     method = get_method(config.method)
     objective = method.make_objective()

@@ -9,16 +9,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.densities.targets import TARGETS, ring, ring_modes
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.methods import build, get_method
 from nestedvi.particles.weights import normalise
-from nestedvi.report.figures import draw_particles, draw_schedules, save_figure
+from nestedvi.report.figures import annealing_figure, save_figure
 from nestedvi.report.files import output_folder, provenance, write_json
-from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.sampler.nested import run
 from nestedvi.train.fit import fit
 
 __all__ = ["DemoConfig", "run_demo"]
@@ -68,7 +67,8 @@ def run_demo(config: DemoConfig, out: str | Path, *, progress: Any = False) -> d
         **provenance(config.seed),
     }
     write_json(folder / "demo.json", content)
-    save_figure(demo_figure(trained.sampler, draw), folder / "demo.png")
+    levels = list(zip(draw.history.z, normalise(draw.history.log_w), strict=True))
+    save_figure(annealing_figure(levels, trained.sampler.path.thetas(), limit=15), folder / "demo.png")
     # The run is complete: what it was resumed from is no longer of use.
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return content
@@ -79,18 +79,3 @@ def mode_shares(z, log_w) -> np.ndarray:
     distance = jnp.sum((z[:, None, :] - ring_modes()) ** 2, axis=-1)
     owner = jnp.argmin(distance, axis=1)
     return np.asarray(jnp.zeros(8).at[owner].add(normalise(log_w)))
-
-
-def demo_figure(sampler: NestedSampler, draw) -> Figure:
-    """Particles at each level, and the learned schedule beside the linear one."""
-    betas = np.asarray(sampler.path.thetas())
-    figure = Figure(figsize=(13, 5.2), layout="constrained")
-    panels, schedule = figure.subfigures(1, 2, width_ratios=[2.6, 1], squeeze=False)[0]
-    for k, axes in enumerate(np.ravel(panels.subplots(2, -(-len(betas) // 2)))):
-        if k >= len(betas):
-            axes.set_axis_off()
-            continue
-        weights = normalise(draw.history.log_w[k])
-        draw_particles(axes, draw.history.z[k], weights, limit=15, title=f"k = {k + 1},  β = {betas[k]:.3f}")
-    draw_schedules(schedule.subplots(), {"linear": np.linspace(0, 1, len(betas)), "learned": betas})
-    return figure

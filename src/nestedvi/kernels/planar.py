@@ -12,12 +12,17 @@ from nestedvi.kernels.base import AbstractTransition, Context, Scores
 
 __all__ = ["PlanarFlow"]
 
+# softplus(_IDENTITY) = 1: u = 0 is the identity. Without the shift a small u contracts every layer towards its hyperplane, and a
+# deep flow starts by crushing all particles into one place, from where reverse KL never finds the other modes.
+_IDENTITY = float(np.log(np.expm1(1.0)))
+
 # Under this |w|² counts as zero.
 _TINY = 1e-12
 
 
 class PlanarFlow(AbstractTransition):
-    """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u) − 1 − w·u) w/|w|² so that every layer is invertible.
+    """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u + c) − 1 − w·u) w/|w|² so that every layer is
+    invertible, and the identity at u = 0.
 
     The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z).
     """
@@ -44,10 +49,10 @@ class PlanarFlow(AbstractTransition):
         wu, norm = jnp.sum(self.w * self.u, axis=-1), jnp.sum(self.w**2, axis=-1)
         # A layer with w = 0 only shifts: there is nothing to correct, and w/|w|² does not exist.
         moves = norm > _TINY
-        correction = jnp.where(moves, (jax.nn.softplus(wu) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
+        correction = jnp.where(moves, (jax.nn.softplus(wu + _IDENTITY) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
         u_hat = self.u + correction[:, None] * self.w
-        # 1 + w·û = softplus(w·u) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
-        one_plus = jnp.where(moves, jax.nn.softplus(wu), 1.0 + wu)
+        # 1 + w·û = softplus(w·u + c) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
+        one_plus = jnp.where(moves, jax.nn.softplus(wu + _IDENTITY), 1.0 + wu)
 
         def layer(carry, params):
             z, log_det = carry

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from nestedvi.report.files import write_atomic
 
-__all__ = ["draw_density", "draw_particles", "draw_schedules", "sampling_figure", "save_figure"]
+__all__ = ["annealing_figure", "draw_density", "draw_particles", "draw_schedules", "sampling_figure", "save_figure"]
 
 mpl.rcParams.update({"font.size": 9, "axes.titlesize": 9, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -62,6 +62,21 @@ def draw_schedules(axes: Axes, schedules: dict[str, ArrayLike]) -> None:
             axes.fill_between(k, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="level k", ylabel="β", title="schedule")
     axes.legend(frameon=False)
+
+
+def annealing_figure(levels: Sequence[tuple[ArrayLike, ArrayLike]], betas: ArrayLike, *, limit: float) -> Figure:
+    """Particles and weights at each level, and the learned schedule beside the linear one."""
+    betas = np.asarray(betas)
+    figure = Figure(figsize=(13, 5.2), layout="constrained")
+    panels, schedule = figure.subfigures(1, 2, width_ratios=[2.6, 1], squeeze=False)[0]
+    for k, axes in enumerate(np.ravel(panels.subplots(2, -(-len(betas) // 2)))):
+        if k >= len(betas):
+            axes.set_axis_off()
+            continue
+        z, weights = levels[k]
+        draw_particles(axes, z, weights, limit=limit, title=f"k = {k + 1},  β = {betas[k]:.3f}")
+    draw_schedules(schedule.subplots(), {"linear": np.linspace(0, 1, len(betas)), "learned": betas})
+    return figure
 
 
 def sampling_figure(rows: Sequence[tuple[str, Sequence[tuple[str, ArrayLike, ArrayLike]]]], *, limit: float) -> Figure:

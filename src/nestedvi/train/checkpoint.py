@@ -34,6 +34,10 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes() + str((array.dtype, array.shape)).encode()).hexdigest()
 
 
+def _digest_json(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 class Checkpoints:
     """The checkpoints of one training, in one folder."""
 
@@ -56,7 +60,11 @@ class Checkpoints:
         arrays = [np.asarray(x) for x in jax.tree.leaves(tree)]
         # An empty array cannot be stored; its shape is in the fingerprint's template.
         state = {f"{i:05d}": x for i, x in enumerate(arrays) if x.size}
-        meta = {"fingerprint": self.fingerprint, "digests": {name: _digest(x) for name, x in state.items()}}
+        meta = {
+            "fingerprint": self.fingerprint,
+            "fingerprint_digest": _digest_json(self.fingerprint),
+            "digests": {name: _digest(x) for name, x in state.items()},
+        }
         self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)))
         self._manager.wait_until_finished()
 
@@ -93,6 +101,9 @@ class Checkpoints:
 
     def _restore_step(self, step: int, template: PyTree) -> PyTree:
         meta = self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
+        # A damaged fingerprint must not pass for another configuration's.
+        if _digest_json(meta["fingerprint"]) != meta["fingerprint_digest"]:
+            raise ValueError("the fingerprint does not match its digest")
         self._check_fingerprint(meta["fingerprint"])
         leaves, structure = jax.tree.flatten(template)
         leaves = [np.asarray(x) for x in leaves]

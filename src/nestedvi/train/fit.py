@@ -28,10 +28,11 @@ from nestedvi.train.objective import Objective
 from nestedvi.train.progress import as_reporter
 from nestedvi.train.schedules import StepInfo, gradient, initial_population
 
-__all__ = ["Fit", "Record", "Trainer", "fit"]
+__all__ = ["CHUNK", "Fit", "Record", "Trainer", "fit"]
 
-_CHUNK = 512
+CHUNK = 512
 _SECONDS_PER_CHUNK = 0.3
+_PROBED_STEPS = (0, 10, 100, 1000, 10_000, 100_000)
 
 
 class Record(NamedTuple):
@@ -54,13 +55,14 @@ class Fit(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What the next step needs."""
+    """What the next step needs; `longest` is the longest streak of non-finite gradients in the present chunk."""
 
     params: PyTree
     opt_state: PyTree
     population: PyTree
     skipped: Int[Array, " levels"]
     streak: Int[Array, " levels"]
+    longest: Int[Array, " levels"]
 
 
 def fit(
@@ -100,8 +102,7 @@ def fit(
     state = trainer.start(key)
     store = None
     if checkpoint is not None:
-        fingerprint = trainer.fingerprint(key, state) | {"optimiser": _fingerprint_optimiser(trainer.optimiser, state)}
-        store = Checkpoints(checkpoint, fingerprint)
+        store = Checkpoints(checkpoint, trainer.fingerprint(key, state))
     try:
         return _loop(key, trainer, state, store, num_steps, as_reporter(progress), checkpoint_seconds, max_nonfinite)
     finally:
@@ -127,6 +128,8 @@ class Trainer:
         # Options that contradict the sampler's kernels are said before anything is compiled.
         for k in range(2, one.num_levels + 1):
             objective.flow(one.level(k).transition)
+        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
+        sampler = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, sampler)
         self.params, rest = eqx.partition(sampler, trainable)
         self.fixed, self.static = eqx.partition(rest, eqx.is_array)
         self.chunk = jax.jit(self._chunk)
@@ -139,7 +142,7 @@ class Trainer:
                 jax.random.fold_in(key, 0), self.sampler(params, fixed), self.schedule, self.num_particles
             )
             zeros = jnp.zeros(self.num_levels, jnp.int32)
-            return _State(params, self.optimiser.init(params), population, zeros, zeros)
+            return _State(params, self.optimiser.init(params), population, zeros, zeros, zeros)
 
         # Copies: the caller's arrays must outlive training.
         return jax.jit(self._over_restarts(one))(self._keys(key), self.params, self.fixed)
@@ -168,17 +171,19 @@ class Trainer:
         # A non-finite gradient touches neither the parameters nor the optimiser's memory.
         keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
         bad = jnp.logical_not(result.finite).astype(jnp.int32)
+        streak = (state.streak + bad) * bad
         new = _State(
             jax.tree.map(keep, params, state.params),
             jax.tree.map(keep, opt_state, state.opt_state),
             result.population,
             state.skipped + bad,
-            (state.streak + bad) * bad,
+            streak,
+            jnp.maximum(state.longest, streak),
         )
         return new, result.info
 
     def _chunk(self, key: Key, state: _State, fixed: PyTree, start: Any, count: Any) -> tuple[_State, StepInfo]:
-        """`count` ≤ `_CHUNK` steps from step `start`; the count is an array so that one compilation serves all."""
+        """`count` ≤ `CHUNK` steps from step `start`; the count is an array so that one compilation serves all."""
         keys = self._keys(key)
 
         def step(i, carry):
@@ -188,8 +193,9 @@ class Trainer:
             return state, jax.tree.map(lambda all_, x: all_.at[i - start].set(x), records, info)
 
         shapes = jax.eval_shape(self._over_restarts(self._step), keys, state, fixed)[1]
-        records = jax.tree.map(lambda s: jnp.zeros((_CHUNK, *s.shape), s.dtype), shapes)
-        return jax.lax.fori_loop(start, start + count, step, (state, records))
+        records = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+        # A streak may end before its chunk does.
+        return jax.lax.fori_loop(start, start + count, step, (state._replace(longest=state.streak), records))
 
     def fingerprint(self, key: Key, state: _State) -> dict[str, Any]:
         """What must agree for a checkpoint to be continued."""
@@ -199,10 +205,26 @@ class Trainer:
             "objective": repr(self.objective),
             "num_particles": self.num_particles,
             "restarts": self.restarts,
+            "optimiser": {"state": describe(state.opt_state), "probe": self._probe(state)},
             "parameters": describe(state.params),
             "fixed": _digest_arrays(self.fixed),
             "start": _digest_arrays(self.params),
         }
+
+    def _probe(self, state: _State) -> list[str]:
+        """An optimiser is made of closures: its answers to changing gradients, early and late in training, tell two apart."""
+
+        def one(params, opt_state):
+            sizes = []
+            for i, step in enumerate(_PROBED_STEPS):
+                at_step = lambda x, step=step: jnp.full_like(x, step) if jnp.issubdtype(x.dtype, jnp.integer) else x  # noqa: E731
+                grads = jax.tree.map(lambda x, size=0.1 * (-1) ** i / (i + 1): jnp.full_like(x, size), params)
+                updates, opt_state = self.optimiser.update(grads, jax.tree.map(at_step, opt_state), params)
+                sizes.append(sum(jnp.sum(jnp.abs(u)) for u in jax.tree.leaves(updates)))
+            return jnp.stack(sizes)
+
+        sizes = jax.jit(self._over_restarts(one))(state.params, state.opt_state)
+        return [f"{x:.5g}" for x in np.ravel(sizes)]
 
 
 def _digest_arrays(tree: PyTree) -> str:
@@ -210,13 +232,6 @@ def _digest_arrays(tree: PyTree) -> str:
     for x in jax.tree.leaves(tree):
         digest.update(np.asarray(x).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _fingerprint_optimiser(optimiser: optax.GradientTransformation, state: _State) -> dict[str, Any]:
-    """An optimiser is made of closures: what it does to a probe gradient tells two of them apart."""
-    probe = {"probe": jnp.asarray([1.0, -2.0, 0.5])}
-    updates = optimiser.update(jax.tree.map(lambda x: 0.1 * x, probe), optimiser.init(probe), probe)[0]
-    return {"probe": [float(f"{u:.6g}") for u in np.asarray(updates["probe"])], "state": describe(state.opt_state)}
 
 
 def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:
@@ -293,23 +308,25 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
             compiled = False
             while done < num_steps:
                 tick = time.perf_counter()
-                count = min(count, _CHUNK, num_steps - done)
+                count = min(count, CHUNK, num_steps - done)
                 state, info = jax.block_until_ready(trainer.chunk(key, state, trainer.fixed, done, count))
                 part, elapsed = history.add(info, count), time.perf_counter() - tick
                 done += count
                 _check_streak(state, max_nonfinite)
-                if compiled:
+                if compiled or done == num_steps:
                     _report(reporter, done, part, trainer.num_particles, count / elapsed)
+                if compiled:
                     count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
                 compiled = True
                 if time.perf_counter() - saved > checkpoint_seconds:
                     save()
                     saved = time.perf_counter()
                 if asked.is_set():
-                    save()
-                    where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
-                    raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
+                    break
             save()
+            if asked.is_set():
+                where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
+                raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
     finally:
         reporter.stop()
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
@@ -318,7 +335,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
 
 
 def _check_streak(state: _State, max_nonfinite: int) -> None:
-    streak = np.asarray(state.streak)
+    streak = np.asarray(state.longest)
     if (streak < max_nonfinite).all():
         return
     level = int(np.argmax(streak.reshape(-1, streak.shape[-1]).max(axis=0))) + 1
