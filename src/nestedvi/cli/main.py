@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,8 +27,14 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
-out_console, err_console = Console(), Console(stderr=True)
+reproduce = typer.Typer(help="Rebuild the paper's experiments.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
 
+out_console, err_console = Console(), Console(stderr=True)
+# Click's class under any version of typer, some of which bring a click of their own.
+UsageError: Any = typer.BadParameter.__base__
+
+_SCHEDULES = "How levels are run in training: sequential, two-phase or level-parallel."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness; the same seed gives the same result.")]
 
@@ -64,7 +71,7 @@ def demo(
     table.add_row("mass in each mode", "  ".join(f"{share:.3f}" for share in result["mode_shares"]) + "   (true 0.125)")
     table.add_row("training", f"{result['train_seconds']:.1f} s, compilation included")
     out_console.print(table)
-    out_console.print(f"Wrote {out}/demo.json and {out}/demo.png")
+    out_console.print(f"Wrote {escape(out)}/demo.json and {escape(out)}/demo.png", soft_wrap=True)
 
 
 @app.command()
@@ -107,12 +114,60 @@ def _method_row(name: str, method: Any) -> dict[str, Any]:
     }
 
 
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that the user gave; the others keep the configuration's own defaults."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@reproduce.command()
+def annealing(
+    methods: Annotated[str | None, typer.Option(help="Method ids, separated by commas.", show_default="the table's")] = None,
+    levels: Annotated[str | None, typer.Option(help="Values of K, separated by commas.", show_default="2,4,6,8")] = None,
+    restarts: Annotated[int | None, typer.Option(help="Trainings of each cell, side by side.", show_default="10")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Training steps.", show_default="20000")] = None,
+    schedule: Annotated[str | None, typer.Option(help=_SCHEDULES, show_default="sequential")] = None,
+    out: Annotated[str, typer.Option(help="Folder for results.json, table.md and the figures.")] = "nestedvi-annealing",
+    quick: Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Section 5.1 of the paper: the annealing table, every figure, many levels, training budgets.
+
+    Ctrl-C saves; the same command goes on with the cell that it was in.
+    """
+    from nestedvi.experiments.annealing import AnnealingConfig, quick_config, reproduce_annealing
+    from nestedvi.methods import get_method
+    from nestedvi.train.schedules import get_schedule
+
+    given = _given(methods=_names(methods), restarts=restarts, iterations=iterations, schedule=schedule)
+    if levels is not None:
+        given["levels"] = tuple(_positive("K", k) for k in _names(levels) or ())
+    config = AnnealingConfig(seed=seed, **given)
+    for name in config.methods:
+        get_method(name)
+    get_schedule(config.schedule)
+    if quick:
+        config = quick_config(config)
+    reproduce_annealing(config, out, console=err_console)
+    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
+    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+
+
+def _positive(what: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{what} must be a whole number; got {text!r}.")
+    return int(text)
+
+
 @bench.command("step")
 def bench_step_command(
     method: Annotated[str, typer.Option(help="A method id; see 'nestedvi methods'.")] = "nvir-star",
     levels: Annotated[int, typer.Option(help="K, the number of densities.")] = 8,
     particles: Annotated[int, typer.Option(help="S, the particles at every level.")] = 36,
-    schedule: Annotated[str, typer.Option(help="sequential, two-phase or level-parallel.")] = "sequential",
+    schedule: Annotated[str, typer.Option(help=_SCHEDULES)] = "sequential",
     steps: Annotated[int, typer.Option(help="Steps in one timed chunk (at most 512).")] = 200,
     seed: Seed = 0,
     as_json: Json = False,
@@ -156,6 +211,6 @@ def run() -> None:
     except (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError) as error:
         _say("[red]error:[/red]", error)
         sys.exit(1)
-    except typer.core.click.ClickException as error:  # type: ignore[attr-defined]
+    except UsageError as error:
         error.show()
         sys.exit(error.exit_code)

@@ -26,8 +26,9 @@ __all__ = [
     "jensen_shannon",
 ]
 
-# e^±80 is within float32: weights this far from one contribute nothing, or are a failure that the caller reports.
-_LIMIT = 80.0
+# Second derivatives square the ratio, and e^±80 is within float32: ratios further from one than e^±40 contribute nothing, or are
+# a failure that the caller reports.
+_LIMIT = 40.0
 
 
 class AbstractDivergence(eqx.Module):

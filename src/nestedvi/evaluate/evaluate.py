@@ -54,8 +54,10 @@ def _batches(keys: Key, sampler: NestedSampler, num_particles: int, at_once: int
     return jax.lax.map(one, keys, batch_size=at_once)
 
 
-def evaluate(key: Key, sampler: NestedSampler, *, num_particles: int = 100, num_batches: int = 100) -> Evaluation:
-    """Runs `num_batches` independent batches of `num_particles` particles."""
+def evaluate(
+    key: Key, sampler: NestedSampler, *, num_particles: int = 100, num_batches: int = 100, bounds: bool = True
+) -> Evaluation:
+    """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves the upper bound out."""
     if num_particles < 1 or num_batches < 1:
         raise ValueError(f"Evaluation needs at least one particle and one batch; got {num_particles} and {num_batches}.")
     key_lower, key_upper = jax.random.split(key)
@@ -63,7 +65,7 @@ def evaluate(key: Key, sampler: NestedSampler, *, num_particles: int = 100, num_
     log_Z_hats, info = _batches(jax.random.split(key_lower, num_batches), sampler, num_particles, at_once)
     check_run(info, num_particles)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
-    upper = _upper(key_upper, sampler, num_particles, num_batches, at_once)
+    upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
     mean_of = lambda x: np.asarray(jnp.mean(x, axis=0))  # noqa: E731
     final_ess = info.ess[:, -1]
     return Evaluation(

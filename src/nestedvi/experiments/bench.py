@@ -13,10 +13,12 @@ from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.densities.targets import ring
 from nestedvi.methods import build, get_method
 from nestedvi.report.files import provenance
+from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fit import CHUNK, Trainer
-from nestedvi.train.schedules import gradient
+from nestedvi.train.objective import Objective
+from nestedvi.train.schedules import gradient, initial_population
 
-__all__ = ["StepBench", "bench_step"]
+__all__ = ["StepBench", "bench_step", "gradient_temp_bytes"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,7 @@ class StepBench:
 
 
 def bench_step(config: StepBench) -> dict[str, Any]:
-    """Median and spread of the step time, compile time, and XLA's temporary bytes of one gradient.
-
-    Temporaries are those of the gradient alone: its inputs and outputs, which are as large as the parameters, are not counted.
-    """
+    """Median and spread of the step time, compile time, and XLA's temporary bytes of one gradient."""
     if not 1 <= config.steps <= CHUNK or config.particles < 1:
         raise ValueError(f"A benchmark needs 1 to {CHUNK} steps and particles ≥ 1; got {config.steps} and {config.particles}.")
     key = jax.random.key(config.seed)
@@ -60,18 +59,21 @@ def bench_step(config: StepBench) -> dict[str, Any]:
         "step_seconds_min": min(times),
         "step_seconds_max": max(times),
         "compile_seconds": compile_seconds,
-        "xla_temp_bytes": _temp_bytes(key, trainer, objective, state, config),
+        "xla_temp_bytes": gradient_temp_bytes(sampler, objective, config.particles, config.schedule),
         "parameter_bytes": sum(x.nbytes for x in jax.tree.leaves(trainer.params)),
         **provenance(config.seed),
     }
 
 
-def _temp_bytes(key, trainer: Trainer, objective, state, config: StepBench) -> int | None:
-    def grads(key, params, fixed, population):
-        sampler = eqx.combine(params, fixed, trainer.static)
-        result = gradient(key, sampler, objective, config.particles, schedule=config.schedule, population=population)
+def gradient_temp_bytes(sampler: NestedSampler, objective: Objective, num_particles: int, schedule: str) -> int:
+    """XLA's temporary bytes of one gradient; its inputs and outputs, which are as large as the parameters, are not counted."""
+    key = jax.random.key(0)
+    arrays, static = eqx.partition(sampler, eqx.is_array)
+    population = initial_population(key, sampler, schedule, num_particles)
+
+    def grads(key, arrays, population):
+        result = gradient(key, eqx.combine(arrays, static), objective, num_particles, schedule=schedule, population=population)
         return result.grads, result.finite, result.info, result.population
 
-    compiled = jax.jit(grads).lower(key, state.params, trainer.fixed, state.population).compile()
-    memory = compiled.memory_analysis()
-    return None if memory is None else int(memory.temp_size_in_bytes)
+    memory: Any = jax.jit(grads).lower(key, arrays, population).compile().memory_analysis()
+    return int(memory.temp_size_in_bytes)

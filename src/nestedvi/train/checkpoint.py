@@ -48,7 +48,9 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.ERROR)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, create=True, enable_async_checkpointing=False)
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=_KEPT, create=True, enable_async_checkpointing=False, cleanup_tmp_directories=True
+            )
             self._manager = ocp.CheckpointManager(self.folder, options=options)
         except OSError as error:
             raise CheckpointError(f"Cannot write checkpoints to {self.folder}: {error}. Choose another folder.") from error
@@ -65,8 +67,11 @@ class Checkpoints:
             "fingerprint_digest": _digest_json(self.fingerprint),
             "digests": {name: _digest(x) for name, x in state.items()},
         }
-        self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)))
-        self._manager.wait_until_finished()
+        try:
+            self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)))
+            self._manager.wait_until_finished()
+        except OSError as error:
+            raise CheckpointError(f"Cannot write the checkpoint of step {step} to {self.folder}: {error}.") from error
 
     def restore(self, template_for: Any) -> tuple[int, PyTree] | None:
         """The newest readable checkpoint, or None if there is none; says so when a damaged one had to be passed over.

@@ -45,13 +45,15 @@ class Record(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A trained sampler, the record of its training, how many updates each level's gradient spoilt, and the seconds spent."""
+    """A trained sampler, the record of its training, how many updates each level's gradient spoilt, the seconds spent, and
+    the median time of a step (NaN if nothing ran after the first chunk, which compiles)."""
 
     sampler: NestedSampler
     record: Record
     skipped: Int[np.ndarray, "*restarts levels"]
     num_steps: int
     seconds: float
+    step_seconds: float
 
 
 class _State(NamedTuple):
@@ -202,7 +204,7 @@ class Trainer:
         return {
             "key": np.asarray(jax.random.key_data(key)).tolist(),
             "schedule": self.schedule,
-            "objective": repr(self.objective),
+            "objective": _describe_objective(self.objective),
             "num_particles": self.num_particles,
             "restarts": self.restarts,
             "optimiser": {"state": describe(state.opt_state), "probe": self._probe(state)},
@@ -225,6 +227,12 @@ class Trainer:
 
         sizes = jax.jit(self._over_restarts(one))(state.params, state.opt_state)
         return [f"{x:.5g}" for x in np.ravel(sizes)]
+
+
+def _describe_objective(objective: Objective) -> dict[str, Any]:
+    """The same text in every process, which a set's own order is not; a divergence given by a function is told by its values."""
+    fields = {name: sorted(x) if isinstance(x, frozenset) else repr(x) for name, x in vars(objective).items()}
+    return {**fields, "slope": [f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))]}
 
 
 def _digest_arrays(tree: PyTree) -> str:
@@ -305,7 +313,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
     reporter.start(num_steps, done)
     try:
         with _interruptible() as asked:
-            compiled = False
+            compiled, pace = False, []
             while done < num_steps:
                 tick = time.perf_counter()
                 count = min(count, CHUNK, num_steps - done)
@@ -316,6 +324,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
                 if compiled or done == num_steps:
                     _report(reporter, done, part, trainer.num_particles, count / elapsed)
                 if compiled:
+                    pace.append(elapsed / count)
                     count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
                 compiled = True
                 if time.perf_counter() - saved > checkpoint_seconds:
@@ -331,7 +340,8 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
         reporter.stop()
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
     sampler = trainer.sampler(state.params, trainer.fixed)
-    return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began)
+    step_seconds = float(np.median(pace)) if pace else float("nan")
+    return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began, step_seconds)
 
 
 def _check_streak(state: _State, max_nonfinite: int) -> None:

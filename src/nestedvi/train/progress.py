@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-__all__ = ["ProgressBar", "Reporter", "Silent", "as_reporter"]
+__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "as_reporter"]
 
 
 class Reporter(Protocol):
@@ -66,3 +66,58 @@ def as_reporter(progress: Any) -> Reporter:
     if progress is False or progress is None:
         return Silent()
     return progress
+
+
+class GridProgress:
+    """Progress over many trainings: one bar for the whole grid with time left, one for the training under way.
+
+    `cost` of a cell is its expected share of the time, in any unit.
+    """
+
+    def __init__(self, total_cost: float, console: Console | None = None):
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(),
+            console=console or Console(stderr=True),
+        )
+        self._grid = self._progress.add_task("whole grid", total=total_cost, status="")
+        self._spent = 0.0
+
+    def __enter__(self) -> "GridProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._progress.stop()
+
+    def skip(self, cost: float) -> None:
+        """A cell was already there."""
+        self._spent += cost
+        self._progress.update(self._grid, completed=self._spent)
+
+    def cell(self, description: str, cost: float) -> "_CellReporter":
+        """The reporter of the next training."""
+        return _CellReporter(self, description, cost)
+
+
+class _CellReporter:
+    """Reports one training of a grid into the grid's display."""
+
+    def __init__(self, grid: GridProgress, description: str, cost: float):
+        self._grid, self._cost = grid, cost
+        self._task = grid._progress.add_task(description, total=1, status="compiling…")
+
+    def start(self, total: int, done: int) -> None:
+        self._total = total
+
+    def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None:
+        status = f"log Ẑ {log_Z_hat:.3f}  ESS {ess_percent:.0f}%  {steps_per_second:.0f} steps/s"
+        self._grid._progress.update(self._task, completed=done, total=self._total, status=status)
+        self._grid._progress.update(self._grid._grid, completed=self._grid._spent + self._cost * done / self._total)
+
+    def stop(self) -> None:
+        self._grid._progress.remove_task(self._task)
+        self._grid.skip(self._cost)

@@ -22,7 +22,7 @@ from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, level_noise, run
 from nestedvi.train.objective import Objective
 
-__all__ = ["SCHEDULES", "Gradient", "StepInfo", "gradient", "initial_population"]
+__all__ = ["SCHEDULES", "Gradient", "StepInfo", "get_schedule", "gradient", "initial_population"]
 
 
 class StepInfo(NamedTuple):
@@ -141,6 +141,11 @@ def _finite(tree: PyTree, axes: int) -> Any:
     return jax.tree.reduce(jnp.logical_and, flags, jnp.array(True))
 
 
+def _sound(divergence: PerLevel) -> Bool[Array, " levels"]:
+    """A NaN density may still have finite derivatives (a constant branch of a `where`); they are not those of a divergence."""
+    return jnp.logical_not(jnp.isnan(divergence))
+
+
 def _finish(sampler, trainable, first: _LevelResult, rest: _LevelResult, last: Particles, population) -> Gradient:
     grads, _ = _assemble(sampler, trainable, first, rest.grads)
     own = rest.grads.transition if isinstance(sampler.transitions, Stacked) else None
@@ -148,13 +153,9 @@ def _finish(sampler, trainable, first: _LevelResult, rest: _LevelResult, last: P
     shared = (rest.grads.path, None if own is not None else rest.grads.transition)
     finite = jnp.broadcast_to(_finite(per_level, 1), (sampler.num_levels - 1,)) & _finite(shared, 0)
     finite = jnp.concatenate([_finite(first.grads, 0)[None], finite])
-    info = StepInfo(
-        log_Z_hat(last.log_w),
-        ess(last.log_w),
-        jnp.concatenate([first.ess[None], rest.ess]),
-        jnp.concatenate([first.divergence[None], rest.divergence]),
-    )
-    return Gradient(grads, finite, info, population)
+    divergence = jnp.concatenate([first.divergence[None], rest.divergence])
+    info = StepInfo(log_Z_hat(last.log_w), ess(last.log_w), jnp.concatenate([first.ess[None], rest.ess]), divergence)
+    return Gradient(grads, finite & _sound(divergence), info, population)
 
 
 def _sum_shared(sampler: NestedSampler, grads: _Diff) -> _Diff:
@@ -296,7 +297,7 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
         sizes.append(ess(particles.log_w))
         divergences.append(divergence)
     info = StepInfo(log_Z_hat(particles.log_w), ess(particles.log_w), jnp.stack(sizes), jnp.stack(divergences))
-    return Gradient(totals, jnp.stack(finites), info, population)
+    return Gradient(totals, jnp.stack(finites) & _sound(info.level_divergence), info, population)
 
 
 def _bound(key, sampler, objective, trainable, num_particles, population) -> Gradient:
@@ -309,8 +310,9 @@ def _bound(key, sampler, objective, trainable, num_particles, population) -> Gra
 
     grads, result = jax.grad(loss, has_aux=True)(diff)
     info = StepInfo(result.log_Z_hat, result.ess, result.info.ess, -result.info.mean_log_v)
-    finite = jnp.broadcast_to(_finite(grads, 0), (sampler.num_levels,))
-    return Gradient(grads, finite, info, population)
+    # One gradient runs through all levels: a NaN density says which of them spoilt it, otherwise all are counted.
+    sound = _sound(info.level_divergence)
+    return Gradient(grads, jnp.where(jnp.all(sound), _finite(grads, 0), sound), info, population)
 
 
 SCHEDULES: dict[str, Callable[..., Gradient]] = {
@@ -320,10 +322,16 @@ SCHEDULES: dict[str, Callable[..., Gradient]] = {
 }
 
 
+def get_schedule(name: str) -> Callable[..., Gradient]:
+    """A schedule by name."""
+    if name not in SCHEDULES:
+        raise UnknownNameError("schedule", name, SCHEDULES)
+    return SCHEDULES[name]
+
+
 def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_particles: int) -> Any:
     """What a schedule carries from step to step: nothing, or for level-parallel one population a level."""
-    if schedule not in SCHEDULES:
-        raise UnknownNameError("schedule", schedule, SCHEDULES)
+    get_schedule(schedule)
     if schedule != "level-parallel":
         return None
     if not sampler.homogeneous:
@@ -342,11 +350,10 @@ def gradient(
     population: Any = None,
 ) -> Gradient:
     """One training step's gradient under the chosen schedule."""
-    if schedule not in SCHEDULES:
-        raise UnknownNameError("schedule", schedule, SCHEDULES)
+    step = get_schedule(schedule)
     trainable = objective.trainable(sampler)
     if objective.kind == "bound":
         return _bound(key, sampler, objective, trainable, num_particles, population)
     if not sampler.homogeneous:
         return _ragged(key, sampler, objective, trainable, num_particles, population)
-    return SCHEDULES[schedule](key, sampler, objective, trainable, num_particles, population)
+    return step(key, sampler, objective, trainable, num_particles, population)

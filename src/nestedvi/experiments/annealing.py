@@ -1,0 +1,371 @@
+"""Experiment 1 (section 5.1): sampling a multimodal density by annealing. The whole table, every figure, and beyond.
+
+Every cell of the grid is trained, evaluated and written to `cells/` on its own; an interrupted run goes on with the cell that it
+was in. Tables and figures are made from those files.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from nestedvi.densities.gaussian import DiagonalNormal
+from nestedvi.densities.targets import TARGETS, get_target
+from nestedvi.evaluate.evaluate import evaluate
+from nestedvi.evaluate.quadrature import neighbour_kl
+from nestedvi.experiments.bench import gradient_temp_bytes
+from nestedvi.kernels.base import stack
+from nestedvi.methods import METHODS, build
+from nestedvi.particles.weights import normalise
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.schedules import GivenSchedule, LinearSchedule
+from nestedvi.report.annealing import (
+    budget_table,
+    large_k_figure,
+    large_k_table,
+    results_table,
+    schedule_figure,
+    targets_figure,
+    training_figure,
+)
+from nestedvi.report.figures import sampling_figure, save_figure
+from nestedvi.report.files import output_folder, provenance, write_atomic, write_json, write_text
+from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.train.fit import Fit, fit
+from nestedvi.train.progress import GridProgress
+
+__all__ = ["PAPER", "AnnealingConfig", "Cell", "quick_config", "reproduce_annealing"]
+
+PAPER: dict[tuple[str, int], tuple[float, int]] = {
+    (method, k): value
+    for method, values in {
+        "svi": ((1.86, 51), (1.89, 47), (1.92, 32), (1.72, 25)),
+        "svi-flow": ((2.06, 55),),
+        "avo": ((1.86, 51), (1.96, 44), (2.01, 46), (2.05, 46)),
+        "nvi": ((1.86, 51), (1.97, 45), (2.03, 45), (2.06, 41)),
+        "nvir": ((1.86, 51), (1.98, 99), (2.04, 98), (2.06, 97)),
+        "nvi-star": ((1.86, 51), (2.06, 51), (2.07, 54), (2.07, 54)),
+        "nvir-star": ((1.86, 51), (2.06, 95), (2.07, 96), (2.08, 97)),
+        "avo-flow": ((2.05, 28), (2.08, 67), (2.07, 77), (2.08, 70)),
+        "nvi-star-flow": ((2.05, 28), (2.08, 81), (2.08, 78), (2.08, 70)),
+    }.items()
+    for k, value in zip((2, 4, 6, 8), values, strict=False)
+}
+
+_ONLY_AT = {"svi-flow": (2,), "vsmc": (8,)}
+_LIMIT = 15.0
+_SAMPLES, _SAMPLES_FLOW = ("avo", "nvir-star"), ("avo-flow", "nvir-star-flow")
+_LEARNED = ("nvi-star", "nvir-star")
+_CURVES = ("svi", "vsmc", "nvi", "nvir", "nvi-star", "nvir-star")
+
+
+@dataclass(frozen=True)
+class AnnealingConfig:
+    """One configuration for the whole table: K · L = `budget` samples an iteration, as in the paper's appendix."""
+
+    methods: tuple[str, ...] = (
+        "svi",
+        "svi-flow",
+        "avo",
+        "nvi",
+        "nvir",
+        "nvi-star",
+        "nvir-star",
+        "avo-flow",
+        "nvi-star-flow",
+        "nvir-star-flow",
+        "vsmc",
+    )
+    levels: tuple[int, ...] = (2, 4, 6, 8)
+    restarts: int = 10
+    iterations: int = 20_000
+    budget: int = 288
+    learning_rate: float = 1e-3
+    initial_scale: float = 5.0
+    eval_batches: int = 100
+    eval_particles: int = 100
+    seed: int = 0
+    schedule: str = "sequential"
+    targets: tuple[tuple[str, float, float], ...] = (("two-moons", 2.0, 4.0), ("rings", 4.0, 8.0))
+    large_levels: tuple[int, ...] = (8, 16, 32, 64, 128)
+    large_restarts: int = 4
+    budgets: tuple[tuple[int, int, float], ...] = (
+        (250, 36, 1e-2),
+        (500, 36, 1e-2),
+        (1000, 36, 1e-2),
+        (2000, 36, 1e-2),
+        (500, 36, 3e-3),
+        (1000, 36, 3e-3),
+        (2000, 36, 3e-3),
+        (4000, 36, 3e-3),
+        (2000, 36, 1e-3),
+        (4000, 36, 1e-3),
+        (8000, 36, 1e-3),
+        (16000, 36, 1e-3),
+    )
+
+
+def quick_config(config: AnnealingConfig) -> AnnealingConfig:
+    """A coarse version of everything: minutes on two cores."""
+    return replace(
+        config,
+        levels=tuple(k for k in config.levels if k in (2, 8)) or config.levels[:1],
+        restarts=min(config.restarts, 2),
+        iterations=min(config.iterations, 1500),
+        eval_batches=20,
+        large_levels=(8, 32),
+        large_restarts=2,
+        budgets=((500, 36, 1e-2), (1000, 36, 1e-2)),
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of several restarts: a method at a K, on a target."""
+
+    name: str
+    method: str
+    K: int
+    particles: int
+    restarts: int
+    iterations: int
+    schedule: str
+    learning_rate: float
+    decay: bool = False
+    target: str = "ring"
+    initial_scale: float = 5.0
+    eval_batches: int = 100
+    eval_particles: int = 100
+    seed: int = 0
+    measure_memory: bool = False
+    draw: bool = False
+
+    @property
+    def cost(self) -> float:
+        """Expected time, in units of one Gaussian level of one step."""
+        layers = 3.0 if METHODS[self.method].kernels == "flow" else 1.0
+        return layers * self.iterations * (self.K - 1) * self.restarts * self.particles + 2e6
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this cell's result from that of another configuration."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _cell(config: AnnealingConfig, name: str, method: str, K: int, **changes: Any) -> Cell:
+    """A cell with the configuration's values where `changes` says nothing else."""
+    shared = ("restarts", "iterations", "schedule", "learning_rate", "initial_scale", "eval_batches", "eval_particles", "seed")
+    values = {field: getattr(config, field) for field in shared} | {"particles": config.budget // K} | changes
+    return Cell(name, method, K, **values)
+
+
+def table_cells(config: AnnealingConfig) -> Iterator[Cell]:
+    """The paper's table, largest K first: the figures are made of those cells."""
+    for k in sorted(config.levels, reverse=True):
+        for method in config.methods:
+            if k in _ONLY_AT.get(method, (k,)):
+                draw = k == max(config.levels) and method in _SAMPLES + _SAMPLES_FLOW
+                yield _cell(config, f"{method}-K{k}", method, k, draw=draw)
+
+
+def target_cells(config: AnnealingConfig) -> Iterator[Cell]:
+    """Two more targets, NVIR* with two intermediate densities."""
+    for name, scale, _ in config.targets:
+        yield _cell(config, f"target-{name}", "nvir-star", 4, restarts=1, target=name, initial_scale=scale, draw=True)
+
+
+def large_k_cells(config: AnnealingConfig) -> Iterator[Cell]:
+    """Many levels, trained level-parallel with the particles of K = 8."""
+    for k in config.large_levels:
+        shape = {"particles": config.budget // 8, "restarts": config.large_restarts}
+        yield _cell(config, f"large-K{k}", "nvir-star", k, **shape, schedule="level-parallel", measure_memory=True)
+
+
+def budget_cells(config: AnnealingConfig) -> Iterator[Cell]:
+    """Short trainings of NVIR* at K = 8 with a cosine decay of the learning rate to zero."""
+    for iterations, particles, rate in config.budgets:
+        training = {"iterations": iterations, "particles": particles, "learning_rate": rate, "decay": True}
+        yield _cell(config, f"budget-{iterations}-{rate:g}", "nvir-star", 8, **training)
+
+
+def build_cell(cell: Cell, key) -> NestedSampler:
+    """The cell's samplers, one a restart, stacked."""
+    target = get_target(cell.target).build()
+    initial = DiagonalNormal(jnp.zeros(2), cell.initial_scale)
+    make = lambda k: build(cell.method, k, target=target, initial=initial, num_levels=cell.K)  # noqa: E731
+    return stack(make, key, cell.restarts)
+
+
+def run_cell(cell: Cell, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains and evaluates one cell, or reads it back if it is there."""
+    record, arrays_file = folder / f"{cell.name}.json", folder / f"{cell.name}.npz"
+    if record.exists() and arrays_file.exists():
+        row = json.loads(record.read_text(encoding="utf-8"))
+        if row.get("fingerprint") == cell.fingerprint:
+            with np.load(arrays_file, allow_pickle=False) as arrays:
+                return row, dict(arrays)
+    key = jax.random.fold_in(jax.random.key(cell.seed), int(hashlib.sha256(cell.name.encode()).hexdigest()[:6], 16))
+    key_build, key_fit, key_eval = jax.random.split(key, 3)
+    rate = optax.cosine_decay_schedule(cell.learning_rate, cell.iterations) if cell.decay else cell.learning_rate
+    work = folder / f"{cell.name}-{cell.fingerprint}"
+    trained = fit(
+        key_fit,
+        build_cell(cell, key_build),
+        METHODS[cell.method].make_objective(),
+        num_steps=cell.iterations,
+        num_particles=cell.particles,
+        optimiser=optax.adam(rate),
+        schedule=cell.schedule,
+        restarts=cell.restarts,
+        progress=reporter,
+        checkpoint=work,
+    )
+    row, arrays = summarise(cell, trained, key_eval)
+    write_atomic(arrays_file, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
+    write_json(record, row)
+    shutil.rmtree(work, ignore_errors=True)
+    return row, arrays
+
+
+def restart_of(sampler: NestedSampler, i: int) -> NestedSampler:
+    """The i-th of stacked samplers."""
+    return jax.tree.map(lambda x: x[i] if eqx.is_array(x) else x, sampler)
+
+
+def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A row of the table, and what the figures need."""
+    key_eval, key_draw = jax.random.split(key)
+    samplers = [restart_of(trained.sampler, i) for i in range(cell.restarts)]
+    sizes = {"num_particles": cell.eval_particles, "num_batches": cell.eval_batches}
+    results = [evaluate(jax.random.fold_in(key_eval, i), s, **sizes, bounds=False) for i, s in enumerate(samplers)]
+    log_Z = np.array([r.lower_bound for r in results])
+    ess = np.array([r.ess_percent for r in results])
+    row = {
+        "method": cell.method,
+        "K": cell.K,
+        "particles": cell.particles,
+        "restarts": cell.restarts,
+        "iterations": cell.iterations,
+        "log_Z_hat_mean": log_Z.mean(),
+        "log_Z_hat_std": log_Z.std(),
+        "ess_percent": ess.mean(),
+        "ess_percent_std": ess.std(),
+        "train_seconds": trained.seconds,
+        "skipped_gradients": int(trained.skipped.sum()),
+        "cell": asdict(cell),
+        "fingerprint": cell.fingerprint,
+    }
+    if cell.measure_memory:
+        objective = METHODS[cell.method].make_objective()
+        for schedule in ("level-parallel", "sequential"):
+            size = gradient_temp_bytes(samplers[0], objective, cell.particles, schedule)
+            row[f"{schedule.replace('-', '_')}_temp_bytes"] = size
+        # The first chunks hold the compilation; the steady rate is what K changes.
+        row["step_seconds"] = trained.step_seconds
+    arrays = {"ess_rolling": rolling(trained.record.ess, cell.particles), "betas": _betas(samplers)}
+    if cell.draw:
+        history = eqx.filter_jit(run)(key_draw, samplers[0], 2000, history=True).history
+        arrays |= {"z": np.asarray(history.z), "weights": np.asarray(normalise(history.log_w))}
+    return row, arrays
+
+
+def _betas(samplers: list[NestedSampler]) -> np.ndarray:
+    return np.stack([np.asarray(s.path.thetas()) for s in samplers])
+
+
+def rolling(ess: np.ndarray, particles: int, window: int = 100, points: int = 200) -> np.ndarray:
+    """ESS % as a rolling mean over `window` steps, at about `points` steps; shape (points, restarts)."""
+    window = min(window, len(ess))
+    total = np.cumsum(np.concatenate([np.zeros_like(ess[:1]), ess]), axis=0)
+    mean = (total[window:] - total[:-window]) / window
+    return 100 * mean[:: max(1, len(mean) // points)] / particles
+
+
+def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, console: Any = None) -> dict[str, Any]:
+    """Runs the grid, writes `results.json`, `table.md` and the figures, and returns what `results.json` holds."""
+    folder = output_folder(out)
+    cells_folder = output_folder(folder / "cells")
+    groups = {
+        "rows": list(table_cells(config)),
+        "targets": list(target_cells(config)),
+        "large_k": list(large_k_cells(config)),
+        "budget": list(budget_cells(config)),
+    }
+    cells = [cell for group in groups.values() for cell in group]
+    rows: dict[str, Any] = {}
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    with GridProgress(sum(cell.cost for cell in cells), console) as progress:
+        for cell in cells:
+            reporter = progress.cell(f"{METHODS[cell.method].label} K={cell.K} ({cell.name})", cell.cost)
+            rows[cell.name], arrays[cell.name] = run_cell(cell, cells_folder, reporter)
+    content = {name: [_public(rows[cell.name]) for cell in group] for name, group in groups.items()}
+    for cell, entry in zip(groups["budget"], content["budget"], strict=True):
+        entry["particle_moves"] = cell.particles * (cell.K - 1) * cell.iterations
+        entry["learning_rate"] = cell.learning_rate
+        near = abs(entry["log_Z_hat_mean"] - TARGETS["ring"].log_Z) <= 0.01
+        entry["reached"] = bool(near and entry["ess_percent"] >= 95)
+    result = {**content, "config": asdict(config), "log_Z_true": TARGETS["ring"].log_Z, **provenance(config.seed)}
+    result["neighbour_kl"] = _figures(config, folder, arrays, content)
+    write_json(folder / "results.json", result)
+    write_text(folder / "table.md", _tables(content))
+    return result
+
+
+def _public(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "cell"}
+
+
+def _tables(content: dict[str, Any]) -> str:
+    labels = {name: method.label for name, method in METHODS.items()}
+    parts = ["# Annealing: log Ẑ and ESS", results_table(content["rows"], labels, PAPER)]
+    parts += ["# Many levels, NVIR*, level-parallel training", large_k_table(content["large_k"])]
+    parts += ["# Training budgets, NVIR*, cosine decay", budget_table(content["budget"])]
+    return "\n\n".join(parts)
+
+
+def _figures(
+    config: AnnealingConfig, folder: Path, arrays: dict[str, dict[str, np.ndarray]], content: dict[str, Any]
+) -> dict[str, Any]:
+    """Draws every figure that there are cells for; returns the KLs between neighbouring targets that one of them shows."""
+    top = max(config.levels)
+    here = {m: arrays[f"{m}-K{top}"] for m in config.methods if f"{m}-K{top}" in arrays}
+    label = lambda method: METHODS[method].label  # noqa: E731
+    for name, methods in (("samples", _SAMPLES), ("samples_flow", _SAMPLES_FLOW)):
+        shown = [(label(m), _panels(here[m])) for m in methods if m in here]
+        if shown:
+            save_figure(sampling_figure(shown, limit=_LIMIT), folder / f"{name}.png")
+    schedules: dict[str, Any] = {"linear": np.asarray(LinearSchedule(top).betas())}
+    schedules |= {label(m): here[m]["betas"] for m in _LEARNED if m in here}
+    kls = {name: np.stack([_kl(config, b) for b in np.atleast_2d(betas)]) for name, betas in schedules.items()}
+    save_figure(schedule_figure(schedules, kls), folder / "schedules.png")
+    curves = {label(m): here[m]["ess_rolling"] for m in _CURVES if m in here}
+    if curves:
+        save_figure(training_figure(curves, config.iterations), folder / "training_ess.png")
+    save_figure(targets_figure([_target_entry(arrays, *entry) for entry in config.targets]), folder / "targets.png")
+    save_figure(large_k_figure(content["large_k"], TARGETS["ring"].log_Z), folder / "large_k.png")
+    return {name: values.mean(axis=0) for name, values in kls.items()}
+
+
+def _target_entry(arrays: dict[str, dict[str, np.ndarray]], name: str, scale: float, limit: float) -> tuple[Any, ...]:
+    found = arrays[f"target-{name}"]
+    return name, jax.vmap(get_target(name).build().log_gamma), found["z"][-1], found["weights"][-1], limit
+
+
+def _panels(found: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    return [(f"k = {k + 1}", found["z"][k], found["weights"][k]) for k in range(len(found["z"]))]
+
+
+def _kl(config: AnnealingConfig, betas: np.ndarray) -> np.ndarray:
+    # A learned end point is one up to rounding; the given schedule wants it exact.
+    exact = np.concatenate([[0.0], betas[1:-1], [1.0]])
+    initial = DiagonalNormal(jnp.zeros(2), config.initial_scale)
+    return neighbour_kl(Annealing(initial, get_target("ring").build(), GivenSchedule(exact)), limit=25.0)
