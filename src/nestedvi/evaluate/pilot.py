@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key, LogWeights, Scalar
+from nestedvi._types import Flag, Key, LogWeights, Scalar
 from nestedvi.kernels.base import Context
 from nestedvi.kernels.mcmc import RandomWalk
 from nestedvi.particles.resampling import Systematic
@@ -25,13 +25,15 @@ _MAX_LEVELS = 200
 
 
 class Pilot(NamedTuple):
-    """Particles of the target, their mean and spread in each coordinate, and how many temperatures it took."""
+    """Particles of the target, their mean and spread in each coordinate, how many temperatures it took, and whether any
+    particle ended where the target has mass."""
 
     z: Float[Array, "particles dim"]
     mean: Float[Array, " dim"]
     spread: Float[Array, " dim"]
     num_levels: Any
     beta: Scalar
+    found: Flag
 
 
 def _log_base(z: Float[Array, " dim"]) -> Scalar:
@@ -80,7 +82,8 @@ def pilot(key: Key, log_gamma: Callable[[Any], Scalar], dim: int, num_particles:
         return z, new, k + 1
 
     z, beta, num = jax.lax.while_loop(go_on, level, (z, jnp.zeros(()), 0))
-    return Pilot(z, jnp.mean(z, axis=0), jnp.std(z, axis=0), num, beta)
+    found = jnp.any(jnp.isfinite(jax.vmap(log_gamma)(z)))
+    return Pilot(z, jnp.mean(z, axis=0), jnp.std(z, axis=0), num, beta, found)
 
 
 def _rejuvenate(key: Key, z, context: Context, steps: int):

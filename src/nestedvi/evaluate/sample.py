@@ -75,7 +75,7 @@ def sample(
     density, unravel, dim = _on_vectors(log_density, dim, example)
     key_pilot, key_build, key_fit, key_run = jax.random.split(key, 4)
     place = pilot(key_pilot, density.log_gamma, dim)
-    if not bool(jnp.all(jnp.isfinite(place.mean)) & jnp.all(place.spread > 0)):
+    if not bool(place.found & jnp.all(jnp.isfinite(place.mean)) & jnp.all(place.spread > 0)):
         raise DensityError(
             "The log density is NaN or −inf wherever the search looked (centred Gaussians of scale 0.3 to 30). "
             "Shift or rescale it so that some of its mass is there."

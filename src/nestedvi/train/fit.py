@@ -330,12 +330,14 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
                 if time.perf_counter() - saved > checkpoint_seconds:
                     save()
                     saved = time.perf_counter()
-                if asked.is_set():
-                    break
+                if asked.is_set() and done < num_steps:
+                    where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
+                    raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
             save()
-            if asked.is_set():
-                where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
-                raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
+    except KeyboardInterrupt:
+        # Ours, or a reporter's that was asked to stop: the state is that of the last whole chunk.
+        save()
+        raise
     finally:
         reporter.stop()
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)

@@ -1,5 +1,7 @@
 """What a user sees while training runs: step, log Ẑ, ESS, steps per second, time left."""
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -84,7 +86,7 @@ class GridProgress:
             console=console or Console(stderr=True),
         )
         self._grid = self._progress.add_task("whole grid", total=total_cost, status="")
-        self._spent = 0.0
+        self._stopping = False
 
     def __enter__(self) -> "GridProgress":
         self._progress.start()
@@ -93,10 +95,25 @@ class GridProgress:
     def __exit__(self, *exception: Any) -> None:
         self._progress.stop()
 
+    def each(self, work: Callable[[Any], None], items: Sequence[Any], jobs: int) -> None:
+        """Does the work for every item, `jobs` at a time in threads; Ctrl-C lets the trainings under way save, then stops."""
+        if jobs <= 1:
+            for item in items:
+                work(item)
+            return
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                self._stopping = True
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
     def skip(self, cost: float) -> None:
-        """A cell was already there."""
-        self._spent += cost
-        self._progress.update(self._grid, completed=self._spent)
+        """That much of the work is done, or was there already."""
+        self._progress.advance(self._grid, cost)
 
     def cell(self, description: str, cost: float) -> "_CellReporter":
         """The reporter of the next training."""
@@ -111,13 +128,17 @@ class _CellReporter:
         self._task = grid._progress.add_task(description, total=1, status="compiling…")
 
     def start(self, total: int, done: int) -> None:
-        self._total = total
+        self._total, self._done = total, 0
 
     def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None:
+        if self._grid._stopping:
+            raise KeyboardInterrupt("the grid was stopped")
         status = f"log Ẑ {log_Z_hat:.3f}  ESS {ess_percent:.0f}%  {steps_per_second:.0f} steps/s"
         self._grid._progress.update(self._task, completed=done, total=self._total, status=status)
-        self._grid._progress.update(self._grid._grid, completed=self._grid._spent + self._cost * done / self._total)
+        advance = self._cost * (done - self._done) / self._total
+        self._done = done
+        self._grid.skip(advance)
 
     def stop(self) -> None:
         self._grid._progress.remove_task(self._task)
-        self._grid.skip(self._cost)
+        self._grid.skip(self._cost * (self._total - self._done) / self._total)
