@@ -202,12 +202,15 @@ def run() -> None:
     """Entry point: runs the app and turns expected failures into one sentence and an exit code."""
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", NestedviWarning)
+    command = typer.main.get_command(app)
     try:
-        app(standalone_mode=False)
+        # Not `app()`: it would turn Ctrl-C into an exit code of its own and lose the message that says where training stopped.
+        with command.make_context(Path(sys.argv[0]).name, sys.argv[1:]) as context:
+            command.invoke(context)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (KeyboardInterrupt, typer.Abort) as stop:
-        _say("[yellow]Interrupted:[/yellow]", stop or "nothing was running")
+        _say("[yellow]Interrupted:[/yellow]", str(stop) or "stopped by Ctrl-C")
         sys.exit(130)
     except (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError) as error:
         _say("[red]error:[/red]", error)

@@ -90,6 +90,7 @@ class AnnealingConfig:
     iterations: int = 20_000
     budget: int = 288
     learning_rate: float = 1e-3
+    average: float | None = 0.999
     initial_scale: float = 5.0
     eval_batches: int = 100
     eval_particles: int = 100
@@ -140,6 +141,7 @@ class Cell:
     iterations: int
     schedule: str
     learning_rate: float
+    average: float | None = None
     decay: bool = False
     target: str = "ring"
     initial_scale: float = 5.0
@@ -163,7 +165,17 @@ class Cell:
 
 def _cell(config: AnnealingConfig, name: str, method: str, K: int, **changes: Any) -> Cell:
     """A cell with the configuration's values where `changes` says nothing else."""
-    shared = ("restarts", "iterations", "schedule", "learning_rate", "initial_scale", "eval_batches", "eval_particles", "seed")
+    shared = (
+        "restarts",
+        "iterations",
+        "schedule",
+        "learning_rate",
+        "average",
+        "initial_scale",
+        "eval_batches",
+        "eval_particles",
+        "seed",
+    )
     values = {field: getattr(config, field) for field in shared} | {"particles": config.budget // K} | changes
     return Cell(name, method, K, **values)
 
@@ -227,6 +239,7 @@ def run_cell(cell: Cell, folder: Path, reporter: Any) -> tuple[dict[str, Any], d
         optimiser=optax.adam(rate),
         schedule=cell.schedule,
         restarts=cell.restarts,
+        average=cell.average,
         progress=reporter,
         checkpoint=work,
     )
@@ -292,7 +305,7 @@ def rolling(ess: np.ndarray, particles: int, window: int = 100, points: int = 20
 
 
 def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, jobs: int = 1, console: Any = None) -> dict[str, Any]:
-    """Runs the grid, `jobs` cells at a time, writes `results.json`, `table.md` and the figures, and returns what `results.json` holds."""
+    """Runs the grid, `jobs` cells at a time; writes `results.json`, `table.md` and the figures; returns the first's content."""
     folder = output_folder(out)
     cells_folder = output_folder(folder / "cells")
     groups = {

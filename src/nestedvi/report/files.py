@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -81,12 +82,17 @@ def provenance(seed: int) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
     device = jax.devices()[0]
     return {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([Path(sys.argv[0]).name, *(_without_folders(arg) for arg in sys.argv[1:])]),
         "versions": {"python": platform.python_version(), **versions},
         "device": f"{device.platform}: {device.device_kind}",
         "cpu_count": os.cpu_count(),
         "seed": seed,
     }
+
+
+def _without_folders(argument: str) -> str:
+    """An absolute path cut to its last name: where it lay on this machine says nothing to a reader."""
+    return re.sub(r"(^|=)/(?:.*/)?(?=.)", r"\1", argument.rstrip("/"))
 
 
 def _installed(name: str) -> bool:

@@ -56,6 +56,20 @@ class Fit(NamedTuple):
     step_seconds: float
 
 
+class _Average(NamedTuple):
+    """An exponential moving average: Σ d^age p and Σ d^age, whose ratio is free of the start's weight."""
+
+    total: PyTree
+    mass: Float[Array, ""]
+
+    def update(self, params: PyTree, decay: float) -> "_Average":
+        total = jax.tree.map(lambda t, p: decay * t + (1 - decay) * p, self.total, params)
+        return _Average(total, decay * self.mass + (1 - decay))
+
+    def params(self) -> PyTree:
+        return jax.tree.map(lambda t: t / self.mass.astype(t.dtype), self.total)
+
+
 class _State(NamedTuple):
     """What the next step needs; `longest` is the longest streak of non-finite gradients in the present chunk."""
 
@@ -65,6 +79,7 @@ class _State(NamedTuple):
     skipped: Int[Array, " levels"]
     streak: Int[Array, " levels"]
     longest: Int[Array, " levels"]
+    average: _Average | None
 
 
 def fit(
@@ -80,6 +95,7 @@ def fit(
     progress: Any = False,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    average: float | None = None,
     max_nonfinite: int = 100,
 ) -> Fit:
     """Trains a sampler.
@@ -95,12 +111,16 @@ def fit(
     - `progress`: True for a live bar, or an object with `start`, `update` and `stop`.
     - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it every `checkpoint_seconds`, at
       the end, and on Ctrl-C.
+    - `average`: return the exponential moving average of the parameters with this decay (0.999, say) instead of the last ones; it
+      takes out the noise that a constant learning rate leaves in them.
     - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is skipped and counted.
     """
     objective = Objective() if objective is None else objective
     if num_steps < 1 or num_particles < 1:
         raise ValueError(f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and {num_particles}.")
-    trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts)
+    if average is not None and not 0 < average < 1:
+        raise ValueError(f"The decay of an average is between 0 and 1; got {average}.")
+    trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts, average)
     state = trainer.start(key)
     store = None
     if checkpoint is not None:
@@ -115,10 +135,10 @@ def fit(
 class Trainer:
     """One compiled training step and its state, for one sampler or for several restarts under vmap."""
 
-    def __init__(self, sampler, objective, optimiser, schedule, num_particles, restarts):
+    def __init__(self, sampler, objective, optimiser, schedule, num_particles, restarts, average=None):
         self.objective, self.schedule = objective, schedule
         self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
-        self.num_particles, self.restarts = num_particles, restarts
+        self.num_particles, self.restarts, self.average = num_particles, restarts, average
         one = sampler if restarts is None else _first_restart(sampler, restarts)
         self.num_levels = one.num_levels
         trainable = objective.trainable(one)
@@ -144,13 +164,20 @@ class Trainer:
                 jax.random.fold_in(key, 0), self.sampler(params, fixed), self.schedule, self.num_particles
             )
             zeros = jnp.zeros(self.num_levels, jnp.int32)
-            return _State(params, self.optimiser.init(params), population, zeros, zeros, zeros)
+            average = None
+            if self.average is not None:
+                average = _Average(jax.tree.map(jnp.zeros_like, params), jnp.zeros(()))
+            return _State(params, self.optimiser.init(params), population, zeros, zeros, zeros, average)
 
         # Copies: the caller's arrays must outlive training.
         return jax.jit(self._over_restarts(one))(self._keys(key), self.params, self.fixed)
 
     def sampler(self, params, fixed) -> NestedSampler:
         return eqx.combine(params, fixed, self.static)
+
+    def learned(self, state: _State) -> PyTree:
+        """The parameters that training returns: the last ones, or their average."""
+        return state.params if state.average is None else self._over_restarts(lambda average: average.params())(state.average)
 
     def _keys(self, key: Key) -> Key:
         return key if self.restarts is None else jax.random.split(key, self.restarts)
@@ -174,13 +201,15 @@ class Trainer:
         keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
         bad = jnp.logical_not(result.finite).astype(jnp.int32)
         streak = (state.streak + bad) * bad
+        params = jax.tree.map(keep, params, state.params)
         new = _State(
-            jax.tree.map(keep, params, state.params),
+            params,
             jax.tree.map(keep, opt_state, state.opt_state),
             result.population,
             state.skipped + bad,
             streak,
             jnp.maximum(state.longest, streak),
+            None if state.average is None else state.average.update(params, self.average),
         )
         return new, result.info
 
@@ -207,6 +236,7 @@ class Trainer:
             "objective": _describe_objective(self.objective),
             "num_particles": self.num_particles,
             "restarts": self.restarts,
+            "average": self.average,
             "optimiser": {"state": describe(state.opt_state), "probe": self._probe(state)},
             "parameters": describe(state.params),
             "fixed": _digest_arrays(self.fixed),
@@ -341,7 +371,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
     finally:
         reporter.stop()
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
-    sampler = trainer.sampler(state.params, trainer.fixed)
+    sampler = trainer.sampler(trainer.learned(state), trainer.fixed)
     step_seconds = float(np.median(pace)) if pace else float("nan")
     return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began, step_seconds)
 

@@ -26,7 +26,8 @@ class Objective(eqx.Module):
     - `optimise`: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and θ_{k-1} as proposal).
     - `estimator`: "auto", or "pathwise" / "score" to force one gradient of q_k.
     - `sticking_the_landing`: drop the part of the pathwise gradient whose mean is zero.
-    - `baseline`: subtract the leave-one-out mean in every score term.
+    - `baseline`: subtract the leave-one-out mean in every score term. Without it the score term is biased when particles are
+      few, because the normaliser is estimated from the same particles.
     - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
     """
 
@@ -66,9 +67,10 @@ class Objective(eqx.Module):
         """Whether every draw's gradient comes by the score function."""
         return self.estimator == "score" or (self.estimator == "auto" and self.divergence.prefers_score)
 
-    def flow(self, transition: AbstractTransition) -> Flow:
-        """Which gradients flow at a level with this transition."""
-        if self.estimator == "pathwise" and transition.holdable and not transition.reparameterised:
+    def flow(self, transition: AbstractTransition, *, first: bool = False) -> Flow:
+        """Which gradients flow at a level with this transition (at the first level it is q_1)."""
+        learned = ("initial" if first else "forward") in self.learn
+        if self.estimator == "pathwise" and learned and transition.holdable and not transition.reparameterised:
             raise MissingScoreError(
                 f"The pathwise estimator was asked for, but the forward kernel of this {type(transition).__name__} is not "
                 "reparameterised: its gradient would be zero. Use estimator='auto' or 'score'."
@@ -83,6 +85,12 @@ class Objective(eqx.Module):
             hold_theta=self.optimise == "partial",
             split=hold_q and not isinstance(self.divergence, ReverseKL),
         )
+
+    def needs_two_particles(self, sampler: NestedSampler) -> bool:
+        """Whether some learned draw gets its gradient by the score function."""
+        levels = [("initial", sampler.first_level())] + [("forward", sampler.level(k)) for k in range(2, sampler.num_levels + 1)]
+        movers = [level.transition for group, level in levels if group in self.learn and level.transition.holdable]
+        return self.kind == "nested" and any(self.score_only or not mover.reparameterised for mover in movers)
 
     def trainable(self, sampler: NestedSampler) -> PyTree:
         """A pytree of booleans shaped like the sampler: what is optimised."""

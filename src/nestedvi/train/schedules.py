@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from nestedvi._types import Key, LogWeights, PerLevel, Scalar
 from nestedvi.divergences.surrogate import surrogate
-from nestedvi.errors import UnknownNameError
+from nestedvi.errors import MissingScoreError, UnknownNameError
 from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
@@ -60,12 +60,13 @@ class _LevelResult(NamedTuple):
 
 
 def _log_w_for(objective: Objective, log_w: LogWeights) -> LogWeights:
-    return jnp.zeros_like(log_w) if objective.weights == "uniform" else log_w
+    # Uniform over the particles that are still alive.
+    return jnp.where(jnp.isneginf(log_w), log_w, 0.0) if objective.weights == "uniform" else log_w
 
 
 def _level_gradient(key: Key, incoming: Particles, level: Level, path: Any, mask: _Diff, objective: Objective) -> _LevelResult:
     """The gradient of D_f(π̌_k ‖ π̂_k) at one level; the incoming particles are constants."""
-    flow = objective.flow(level.transition)
+    flow = objective.flow(level.transition, first=level.theta_prev is None)
     parts = _Diff(level.transition, level.theta_prev, level.theta, path)
     diff, fixed = eqx.partition(parts, mask)
     log_w_in = _log_w_for(objective, incoming.log_w)
@@ -233,11 +234,15 @@ def _two_phase(key, sampler, objective, trainable, num_particles, population) ->
     return _finish(sampler, trainable, first, rest, last, population)
 
 
+def _but_last(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: x[:-1] if eqx.is_array(x) else x, tree)
+
+
 class Population(NamedTuple):
-    """Level-parallel state: the particles that left levels 1 … K-1 at the last step, and θ_1 … θ_{K-1} of that time."""
+    """Level-parallel state: the particles that left levels 1 … K-1 at the last step, and the path's arrays of that time."""
 
     particles: Particles
-    thetas: PyTree
+    path: PyTree
 
 
 def _level_parallel(key, sampler, objective, trainable, num_particles, population: Population) -> Gradient:
@@ -250,20 +255,23 @@ def _level_parallel(key, sampler, objective, trainable, num_particles, populatio
     key_first, key_rest = jax.random.split(key)
     noise = level_noise(sampler, key_rest)
     first = _first(key_first, sampler, objective, masks, num_particles)
-    prevs = jax.tree.map(lambda x: x[:-1], sampler.path.thetas())
+    arrays, static = eqx.partition(sampler.path, eqx.is_array)
+    old_path = eqx.combine(population.path, static)
+    new_thetas, rest = eqx.partition(_but_last(sampler.path.thetas()), eqx.is_array)
+    old_thetas = eqx.filter(_but_last(old_path.thetas()), eqx.is_array)
 
     def refresh(particles: Particles, old, new, noise) -> Particles:
-        log_new = jax.vmap(lambda s: sampler.path.log_gamma_prev(new, s))(particles.stats)
-        log_old = jax.vmap(lambda s: sampler.path.log_gamma_prev(old, s))(particles.stats)
+        log_new = jax.vmap(lambda s: sampler.path.log_gamma_prev(eqx.combine(new, rest), s))(particles.stats)
+        log_old = jax.vmap(lambda s: old_path.log_gamma_prev(eqx.combine(old, rest), s))(particles.stats)
         gone = jnp.isneginf(log_old) | jnp.isneginf(particles.log_w)
         log_w = jnp.where(gone, -jnp.inf, particles.log_w + log_new - jnp.where(gone, 0.0, log_old))
         return sampler.resampling(noise, particles._replace(log_w=log_w))[0]
 
-    incoming = jax.vmap(refresh)(population.particles, population.thetas, prevs, noise[0])
+    incoming = jax.vmap(refresh)(population.particles, old_thetas, new_thetas, noise[0])
     rest = _parallel(sampler, objective, masks, noise[1], incoming)
     last = jax.tree.map(lambda x: x[-1], rest.out)
     shifted = jax.tree.map(lambda f, xs: jnp.concatenate([f[None], xs[:-1]]), first.out, rest.out)
-    return _finish(sampler, trainable, first, rest._replace(out=None), last, Population(shifted, prevs))
+    return _finish(sampler, trainable, first, rest._replace(out=None), last, Population(shifted, arrays))
 
 
 def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gradient:
@@ -275,7 +283,7 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
     def level_loss(diff, k, incoming, key_move):
         live = eqx.combine(diff, fixed)
         level = live.first_level() if k == 1 else live.level(k)
-        flow = objective.flow(level.transition)
+        flow = objective.flow(level.transition, first=k == 1)
         level_terms = terms(key_move, incoming, level, live.path, flow)
         total, divergence = surrogate(
             objective.divergence,
@@ -303,6 +311,12 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
 def _bound(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """−log Ẑ differentiated through all levels at once (IWAE, VSMC); the choice of ancestors carries no gradient."""
     diff, fixed = eqx.partition(sampler, trainable)
+    for level in (sampler.first_level(), *(sampler.level(k) for k in range(2, sampler.num_levels + 1))):
+        if level.transition.holdable and not level.transition.reparameterised:
+            raise MissingScoreError(
+                "A bound through all levels is differentiated pathwise, and this sampler has draws that are not reparameterised: "
+                "their gradient would silently be missing. Use a nested objective (kind='nested')."
+            )
 
     def loss(diff):
         result = run(key, eqx.combine(diff, fixed), num_particles)
@@ -337,7 +351,7 @@ def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_part
     if not sampler.homogeneous:
         raise ValueError("Level-parallel training runs all levels side by side, so they must be of one kind; use 'sequential'.")
     history = run(key, sampler, num_particles, history=True).history
-    return Population(jax.tree.map(lambda x: x[:-1], history), jax.tree.map(lambda x: x[:-1], sampler.path.thetas()))
+    return Population(_but_last(history), eqx.filter(sampler.path, eqx.is_array))
 
 
 def gradient(
@@ -351,6 +365,11 @@ def gradient(
 ) -> Gradient:
     """One training step's gradient under the chosen schedule."""
     step = get_schedule(schedule)
+    if num_particles == 1 and objective.needs_two_particles(sampler):
+        raise ValueError(
+            "A score-function gradient compares particles with each other; with num_particles = 1 it is zero or pure noise. "
+            "Use at least 2."
+        )
     trainable = objective.trainable(sampler)
     if objective.kind == "bound":
         return _bound(key, sampler, objective, trainable, num_particles, population)
