@@ -2,8 +2,8 @@
 
     python benchmarks/vs_coix.py --out results/bench
 
-The same task for both: the ring of eight modes, residual Gaussian kernels with 50 hidden units, Adam 1e-3. coix is timed in its own
-training loop (`coix.util.train`) and with its loss inside `lax.scan`. Rounds alternate between the contenders, so that a busy
+The same task for both: the ring of eight modes, residual Gaussian kernels with 50 hidden units, Adam 1e-3. coix is timed in its
+own training loop (`coix.util.train`) and with its loss inside `lax.scan`. Rounds alternate between the contenders, so that a busy
 machine slows all of them; the reported ratio is the median over rounds of the ratio within a round.
 """
 
@@ -129,7 +129,11 @@ class CoixScan:
             updates, state = optimiser.update(grads, state, params)
             return (optax.apply_updates(params, updates), state), metrics["log_Z"]
 
-        self.carry, self.keys, self.steps = (params, optimiser.init(params)), jax.random.split(jax.random.PRNGKey(1), steps), steps
+        self.carry, self.keys, self.steps = (
+            (params, optimiser.init(params)),
+            jax.random.split(jax.random.PRNGKey(1), steps),
+            steps,
+        )
         began = time.perf_counter()
         self.compiled = jax.jit(lambda carry, keys: jax.lax.scan(step, carry, keys)).lower(self.carry, self.keys).compile()
         self.compile_seconds = time.perf_counter() - began
@@ -204,15 +208,29 @@ def temporaries(method, levels, particles):
 
 
 def table(steps, memory) -> str:
-    lines = ["# Training step against coix", "", "| method | K | particles | nestedvi | coix loop | coix in scan | faster than loop | than scan |"]
+    lines = [
+        "# Training step against coix",
+        "",
+        "| method | K | particles | nestedvi | coix loop | coix in scan | faster than loop | than scan |",
+    ]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for row in steps:
         micro = {name: f"{1e6 * s:.0f} µs" for name, s in row["step_seconds"].items()}
         ratios = f"{row['times_faster_than_coix_loop']:.2f}× | {row['times_faster_than_coix_scan']:.2f}×"
         head = f"| {row['method']} | {row['levels']} | {row['particles']} | "
         lines.append(head + f"{micro['nestedvi']} | {micro['coix_loop']} | {micro['coix_scan']} | {ratios} |")
-    lines += ["", "Compilation: " + "; ".join(f"{r['method']} " + ", ".join(f"{n} {s:.1f} s" for n, s in r["compile_seconds"].items()) for r in steps)]
-    lines += ["", "# XLA temporaries of one gradient (NVIR*, sequential)", "", "| K | particles | nestedvi | coix | parameters |", "|---|---|---|---|---|"]
+    lines += [
+        "",
+        "Compilation: "
+        + "; ".join(f"{r['method']} " + ", ".join(f"{n} {s:.1f} s" for n, s in r["compile_seconds"].items()) for r in steps),
+    ]
+    lines += [
+        "",
+        "# XLA temporaries of one gradient (NVIR*, sequential)",
+        "",
+        "| K | particles | nestedvi | coix | parameters |",
+        "|---|---|---|---|---|",
+    ]
     for row in memory:
         sizes = " | ".join(f"{row[name] / 1e6:.2f} MB" for name in ("nestedvi_bytes", "coix_bytes", "parameter_bytes"))
         lines.append(f"| {row['levels']} | {row['particles']} | {sizes} |")

@@ -3,6 +3,9 @@
 import jax
 import pytest
 
+# The suite spends its time in the compiler, on programs that run once: half of that goes into optimising them.
+jax.config.update("jax_disable_most_optimizations", True)
+
 
 @pytest.fixture
 def key():

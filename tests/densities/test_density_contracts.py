@@ -27,7 +27,7 @@ DENSITIES = {
     "mixture": (mixture, 2),
     "scaled": (lambda: nvi.Scaled(mixture(), -1.7), 2),
     "numpyro-event": (lambda: nvi.Numpyro(dist.MultivariateNormal(jnp.ones(2), jnp.array([[1.0, 0.6], [0.6, 2.0]]))), 2),
-    "numpyro-batch": (lambda: nvi.Numpyro(dist.Laplace(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.8]))), 2),
+    "numpyro-batch": (lambda: nvi.Numpyro(dist.Logistic(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.6]))), 2),
     "ring": (nvi.ring, 2),
     "funnel": (nvi.Funnel, 10),
     "many-well": (nvi.ManyWell, 32),
@@ -44,7 +44,7 @@ def points(dim, num=16):
 
 def both(density, z):
     """log γ and its gradient for a batch, in one program."""
-    return eqx.filter_jit(jax.vmap(jax.value_and_grad(density.log_gamma)))(z)
+    return jax.jit(jax.vmap(jax.value_and_grad(density.log_gamma)))(z)
 
 
 @pytest.mark.parametrize("name", DENSITIES)
@@ -69,34 +69,32 @@ def test_gradient_against_finite_differences(name, x64):
     build, dim = DENSITIES[name]
     density, z, h = build(), points(dim), 1e-5
     direction = jnp.asarray(np.random.default_rng(6).normal(size=dim))
-    log_gamma = eqx.filter_jit(jax.vmap(density.log_gamma))
+    log_gamma = jax.jit(jax.vmap(density.log_gamma))
     slope = (log_gamma(z + h * direction) - log_gamma(z - h * direction)) / (2 * h)
     np.testing.assert_allclose(both(density, z)[1] @ direction, slope, rtol=1e-5, atol=1e-6)
 
 
-def grid(half_width=15.0, num=501):
+def grid(half_width=16.0, num=501):
     """A square grid and the area of its cells; the trapezoid rule is exact to rounding for densities this smooth."""
     axis = jnp.linspace(-half_width, half_width, num)
     return jnp.stack(jnp.meshgrid(axis, axis), axis=-1).reshape(-1, 2), float(axis[1] - axis[0]) ** 2
 
 
 def features(z):
-    return jnp.concatenate([z, z**2, jnp.cos(z), (z[:1] > 0.1) * 1.0, z[:1] * z[1:]])
+    return jnp.concatenate([z, z**2, jnp.cos(z), jnp.tanh(4 * z[:1]), z[:1] * z[1:]])
 
 
-# A Laplace density has a kink on which the rule is only second order.
 @pytest.mark.parametrize("name", PLANAR)
 def test_normalised_and_sampled_faithfully(name, key, x64):
     """∫ exp(log γ − log Z) = 1, and moments of draws agree with quadrature within five standard errors."""
     density = DENSITIES[name][0]()
     nodes, area = grid()
-    p = area * jnp.exp(eqx.filter_jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z)
-    np.testing.assert_allclose(jnp.sum(p), 1.0, atol=2e-3 if name == "numpyro-batch" else 1e-9)
-    expected = p @ jax.vmap(features)(nodes) / jnp.sum(p)
-    draws = jax.vmap(features)(eqx.filter_jit(jax.vmap(density.sample))(jax.random.split(key, NUM_DRAWS)))
+    p = area * jnp.exp(jax.jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z)
+    np.testing.assert_allclose(jnp.sum(p), 1.0, atol=1e-9)
+    expected = p @ jax.vmap(features)(nodes)
+    draws = jax.vmap(features)(jax.jit(jax.vmap(density.sample))(jax.random.split(key, NUM_DRAWS)))
     stderr = jnp.std(draws, axis=0) / math.sqrt(NUM_DRAWS)
-    # A grid cell wide indicator and a kink cost the quadrature up to 2e-3.
-    assert (jnp.abs(jnp.mean(draws, axis=0) - expected) < 5 * stderr + 4e-3).all()
+    assert (jnp.abs(jnp.mean(draws, axis=0) - expected) < 5 * stderr).all()
 
 
 def test_one_dimension_too(x64):
@@ -131,8 +129,11 @@ def test_parameters_of_a_density_are_differentiable(name, x64):
     """θ and the first term of the objective learn through log γ: against a finite difference along all parameters at once."""
     arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)
     z = jnp.array([0.3, -0.2])
-    score = lambda t: eqx.combine(jax.tree.map(lambda x: x + t * jnp.cos(jnp.arange(x.size)).reshape(x.shape), arrays), static)  # noqa: E731
-    value = lambda t: score(t).log_gamma(z)  # noqa: E731
+
+    def value(t):
+        moved = jax.tree.map(lambda x: x + t * jnp.cos(jnp.arange(x.size)).reshape(x.shape), arrays)
+        return eqx.combine(moved, static).log_gamma(z)
+
     np.testing.assert_allclose(jax.grad(value)(0.0), (value(1e-5) - value(-1e-5)) / 2e-5, rtol=1e-6)
 
 

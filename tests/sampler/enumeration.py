@@ -83,8 +83,8 @@ def _in_chunks(fn: Callable, *trees: Any) -> Any:
     for start in range(0, num, _CHUNK):
         index = np.minimum(np.arange(start, start + _CHUNK), num - 1)
         out = fn(*jax.tree.map(lambda x, i=index: jnp.asarray(x[i]), trees))
-        outs.append(jax.tree.map(lambda x, n=min(_CHUNK, num - start): np.asarray(x[:n]), out))
-    return jax.tree.map(lambda *xs: np.concatenate(xs), *outs)
+        outs.append(jax.tree.map(np.asarray, out))
+    return jax.tree.map(lambda *xs: np.concatenate(xs)[:num], *outs)
 
 
 def _combinations(num_options: int, num_particles: int) -> np.ndarray:
@@ -119,6 +119,8 @@ def _flatten(prob: np.ndarray, particles: Any, resampled: np.ndarray) -> Branche
 
 def move_all(branches: Branches, level, path, moves) -> Branches:
     """Every joint move of every branch."""
+    # The rule plays no part in a move; without it, samplers that differ only there share one compilation.
+    level = level._replace(resampling=None)
     prob, particles = _in_chunks(lambda incoming: _expand(incoming, level, path, moves), branches.particles)
     resampled = np.broadcast_to(branches.resampled[:, None], prob.shape)
     return _flatten(branches.prob[:, None] * prob, particles, resampled)

@@ -178,7 +178,7 @@ def never_called(key, z, log_gamma):
 @pytest.mark.parametrize(("scheme", "when"), [("systematic", "never"), ("systematic", "always"), ("multinomial", 0.8)])
 def test_mcmc_moves(scheme, when, excluded):
     """AIS and SMC samplers: γ_k-invariant moves, scored by their time reversal."""
-    log_tables = tables(3, 3, seed=7)
+    log_tables = tables(3, 3, seed=7, scale=2.0)
     if excluded:
         log_tables = log_tables.at[1, 0].set(-jnp.inf).at[2, 0].set(-jnp.inf)
     path, shared = nvi.StackedDensities(Table(log_tables)), nvi.Shared(nvi.Invariant(never_called), 2)

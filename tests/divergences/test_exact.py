@@ -1,0 +1,167 @@
+"""Levels with exact samples: unbiased gradients for both sides, whichever is drawn from.
+
+Expected gradients come from sums and quadrature; estimates are averages over keys, and must lie within five standard errors.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from closed_forms import CASES, NAMES, divergences, jacobians, log_normalise, with_value
+
+import nestedvi as nvi
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+N = 3
+KEYS = 4000
+
+
+class Table(nvi.AbstractSampleable):
+    """An unnormalised table, so that log Z is not zero."""
+
+    log_table: jax.Array
+
+    def log_gamma(self, z):
+        return self.log_table[z]
+
+    @property
+    def log_Z(self):
+        return jax.nn.logsumexp(self.log_table)
+
+    @property
+    def reparameterised(self):
+        return False
+
+    def sample(self, key):
+        return jax.random.categorical(key, self.log_table)
+
+
+def estimates(build, p, baseline, num_samples=3):
+    """The gradient (row per divergence) and the reported divergence for many keys."""
+
+    def one(key):
+        def fn(p):
+            pairs = [build(p).surrogate(key, CASES[n][0](), num_samples, baseline=baseline) for n in NAMES]
+            return tuple(jnp.stack(x) for x in zip(*pairs, strict=True))
+
+        return jax.jacrev(fn, has_aux=True)(p)
+
+    return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), KEYS))
+
+
+def assert_unbiased(samples, expected):
+    for got, want in zip(jax.tree.leaves(samples), jax.tree.leaves(expected), strict=True):
+        error = np.std(got, axis=0, ddof=1) / np.sqrt(KEYS)
+        np.testing.assert_array_less(np.abs(np.mean(got, axis=0) - want), 5 * error + 1e-9)
+        # An estimate so noisy that it could be anything would prove nothing.
+        assert np.median(error) < 0.2 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+@pytest.mark.parametrize("side", ["proposal", "target"])
+def test_discrete(side, baseline):
+    """Both sides' parameters and the divergence itself, for every f."""
+    rng = np.random.default_rng(0)
+    p = {"target": jnp.asarray(0.6 * rng.normal(size=N) + 1), "proposal": jnp.asarray(0.6 * rng.normal(size=N) - 2)}
+    exact = with_value(lambda p: divergences(NAMES, log_normalise(p["target"]), log_normalise(p["proposal"])))
+    expected = jacobians(exact, p)
+    build = lambda p: nvi.ExactLevel(Table(p["target"]), Table(p["proposal"]), sample_from=side)  # noqa: E731
+    assert_unbiased(estimates(build, p, baseline), expected)
+
+
+class Located(eqx.Module):
+    """b | a ~ N(loc[a], scale)."""
+
+    loc: jax.Array
+    log_scale: jax.Array
+
+    def __call__(self, a, context):
+        return dist.Normal(self.loc[a], jnp.exp(self.log_scale))
+
+
+class Classify(eqx.Module):
+    """a | b ~ softmax(bias + gain b)."""
+
+    bias: jax.Array
+    gain: jax.Array
+
+    def __call__(self, b, context):
+        return dist.Categorical(logits=self.bias + self.gain * b[0])
+
+
+class Lift(nvi.AbstractKernel):
+    """Draws of shape (1,) for a scalar kernel, to match the Gaussian's particles."""
+
+    kernel: nvi.DistributionKernel
+
+    @property
+    def reparameterised(self):
+        return self.kernel.reparameterised
+
+    def sample(self, key, z, context):
+        return self.kernel.sample(key, z, context)[None]
+
+    def log_prob(self, z_new, z, context):
+        return self.kernel.log_prob(z_new[0], z, context)
+
+
+def mixed_level(p, side):
+    """p(a) p(b | a) against q(b) q(a | b): discrete and continuous parts on both sides, in both orders."""
+    left = nvi.Joint(Table(p["a"]), Lift(nvi.DistributionKernel(p["b|a"], reparameterised=True)))
+    gaussian = eqx.tree_at(lambda d: (d.loc, d.log_scale), nvi.DiagonalNormal(0.0, 1.0), p["b"])
+    right = nvi.Joint(gaussian, nvi.DistributionKernel(p["a|b"], reparameterised=False), flipped=True)
+    assert not left.reparameterised and not right.reparameterised
+    return nvi.ExactLevel(left, right, sample_from=side)
+
+
+@pytest.mark.parametrize("side", ["proposal", "target"])
+def test_mixed_joints(side):
+    """Pathwise for the continuous part, score function for the discrete one, in whichever order they are drawn."""
+    grid = np.linspace(-9.0, 9.0, 121)
+    cell = np.log(grid[1] - grid[0])
+    p = {
+        "a": jnp.array([0.4, -0.3]),
+        "b|a": Located(jnp.array([-0.6, 0.7]), jnp.asarray(-0.1)),
+        "b": (jnp.array([0.2]), jnp.array([0.15])),
+        "a|b": Classify(jnp.array([0.3, -0.2]), jnp.array([-0.5, 0.4])),
+    }
+
+    def exact(p):
+        normal = lambda loc, log_scale: jax.scipy.stats.norm.logpdf(grid, loc, jnp.exp(log_scale))  # noqa: E731
+        left = jnp.stack([log_normalise(p["a"])[i] + normal(p["b|a"].loc[i], p["b|a"].log_scale) for i in range(2)])
+        right = normal(p["b"][0][0], p["b"][1][0]) + jax.nn.log_softmax(
+            p["a|b"].bias[:, None] + p["a|b"].gain[:, None] * grid, axis=0
+        )
+        return divergences(NAMES, left, right, cell)
+
+    assert_unbiased(estimates(lambda p: mixed_level(p, side), p, True), jacobians(with_value(exact), p))
+
+
+def test_flipped_pairs_agree_on_the_order(key):
+    """Both joints score a pair (z, x) that either of them drew."""
+    prior, data = Table(jnp.zeros(2)), Table(jnp.zeros(3))
+    left = nvi.Joint(prior, nvi.DistributionKernel(lambda z, c: dist.Categorical(probs=jnp.ones(3) / 3), False))
+    right = nvi.Joint(data, nvi.DistributionKernel(lambda x, c: dist.Categorical(probs=jnp.ones(2) / 2), False), flipped=True)
+    for z, x in (left.sample(key), right.sample(key)):
+        assert 0 <= z < 2 and 0 <= x < 3
+        log_left = left.log_gamma((z, x)) - left.log_Z
+        log_right = right.log_gamma((z, x)) - right.log_Z
+        np.testing.assert_allclose([log_left, log_right], -np.log(6), rtol=1e-6)
+
+
+def test_a_level_is_a_pytree_of_arrays(key):
+    """`flipped` is structure, not data: a plain jit takes a level, and every leaf is an array."""
+    kernel = nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1))
+    level = nvi.ExactLevel(
+        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel), nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel, flipped=True)
+    )
+    assert all(eqx.is_array(x) for x in jax.tree.leaves(level))
+    assert np.isfinite(jax.jit(lambda level: level.surrogate(key, "reverse-kl", 4)[1])(level))
+
+
+def test_unknown_side():
+    with pytest.raises(nvi.UnknownNameError, match="proposal"):
+        nvi.ExactLevel(Table(jnp.zeros(2)), Table(jnp.zeros(2)), sample_from="propsal")

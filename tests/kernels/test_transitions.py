@@ -1,0 +1,251 @@
+"""What every transition promises: its scores keep proper weighting, whatever it is made of.
+
+With z_{k-1} ~ π_{k-1} and v = γ_k(z_k) r / (γ_{k-1}(z_{k-1}) q), E[v g(z_k)] = (Z_k / Z_{k-1}) E_{π_k}[g]. One law covers
+Gaussian kernels, flows, chains and MCMC moves, and a wrong log q, log r or Jacobian breaks it.
+"""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestedvi as nvi
+
+LOG_Z = 0.7
+NUM = 8_000
+BLACKJAX_STEPS = 2
+
+
+def before():
+    return nvi.DiagonalNormal([0.0, 0.2], [1.3, 1.1])
+
+
+def after():
+    return nvi.Scaled(nvi.DiagonalNormal([0.3, 0.0], [1.0, 0.9]), LOG_Z)
+
+
+def context():
+    return nvi.Context(None, after().log_gamma)
+
+
+def kernel(slope, scale):
+    return nvi.GaussianKernel(jnp.full(2, slope), jnp.array([0.1, -0.1]), jnp.log(jnp.full(2, scale)))
+
+
+def chain_of_pairs(key):
+    make = lambda k: nvi.Transition(  # noqa: E731
+        nvi.ResidualGaussian(2, 5, key=k, scale=0.3), nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3)
+    )
+    return nvi.Chain(nvi.stack(make, key, 3))
+
+
+def mild_flow(key, depth):
+    """A random flow near the identity, so that v has a small variance: |w| = 1 and a small u."""
+    flow = nvi.PlanarFlow(2, depth, key=key, scale=0.2)
+    return eqx.tree_at(lambda f: f.w, flow, flow.w / jnp.linalg.norm(flow.w, axis=1, keepdims=True))
+
+
+def chain_of_flows(key):
+    return nvi.Chain(nvi.stack(lambda k: mild_flow(k, 3), key, 3))
+
+
+def independence_step(key, z, log_gamma):
+    """Metropolis with proposals from a wide normal: any function that leaves γ_k invariant will do."""
+    key_new, key_accept = jax.random.split(key)
+    wide = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
+    new = wide.sample(key_new)
+    log_ratio = log_gamma(new) - wide.log_gamma(new) - log_gamma(z) + wide.log_gamma(z)
+    return jnp.where(jnp.log(jax.random.uniform(key_accept)) < log_ratio, new, z)
+
+
+def blackjax_case(name, **parameters):
+    blackjax = pytest.importorskip("blackjax")
+    if name == "rmh":
+        parameters["proposal_generator"] = lambda key, z: z + 0.8 * jax.random.normal(key, z.shape)
+    else:
+        parameters["inverse_mass_matrix"] = jnp.ones(2)
+    return nvi.blackjax_move(getattr(blackjax, name), steps=BLACKJAX_STEPS, **parameters)
+
+
+TRANSITIONS = {
+    "pair": lambda key: nvi.Transition(kernel(0.9, 0.5), kernel(0.9, 0.6)),
+    "flow": lambda key: mild_flow(key, 5),
+    "chain-of-pairs": chain_of_pairs,
+    "chain-of-flows": chain_of_flows,
+    "random-walk": lambda key: nvi.RandomWalk(jnp.array([0.8, 0.5]), steps=3),
+    "invariant": lambda key: nvi.Invariant(independence_step),
+    "hmc": lambda key: blackjax_case("hmc", step_size=0.5, num_integration_steps=3),
+    "rmh": lambda key: blackjax_case("rmh"),
+    "nuts": lambda key: blackjax_case("nuts", step_size=0.8, max_num_doublings=2),
+}
+REVERSIBLE = ["pair", "chain-of-pairs"]
+NEEDS_GAMMA = ["random-walk", "invariant", "hmc", "rmh", "nuts"]
+
+
+def features(z):
+    return jnp.concatenate([jnp.ones(1, z.dtype), z, z**2, z[:1] * z[1:]])
+
+
+def moments(density):
+    """E[1, z, z², z_1 z_2] of a diagonal normal."""
+    loc, scale = np.asarray(density.loc), np.exp(np.asarray(density.log_scale))
+    return np.concatenate([[1.0], loc, loc**2 + scale**2, [loc[0] * loc[1]]])
+
+
+def assert_mean(samples, expected):
+    stderr = jnp.std(samples, axis=0) / math.sqrt(samples.shape[0])
+    assert (jnp.abs(jnp.mean(samples, axis=0) - expected) < 5 * stderr).all()
+
+
+@functools.cache
+def moved(name):
+    """Everything about NUM moves in float64, from one program a transition: (z_prev, z, scores, v)."""
+    with jax.enable_x64(True):
+        transition = TRANSITIONS[name](jax.random.key(7))
+        prev, target = before(), after()
+
+        def one(key):
+            key_start, key_move = jax.random.split(key)
+            z_prev = prev.sample(key_start)
+            z, aux = transition.move(key_move, z_prev, context())
+            scores = transition.score(z, z_prev, aux, context())
+            v = jnp.exp(target.log_gamma(z) + scores.log_r - prev.log_gamma(z_prev) - scores.log_q)
+            return z_prev, z, scores, v
+
+        return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(8), NUM))
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_proper_weighting(name, x64):
+    """E[v g(z_k)] = Z_k/Z_{k-1} E_{π_k}[g] within five standard errors, for g = 1, z, z² and a product."""
+    z_prev, z, scores, v = moved(name)
+    assert all(score.shape == (NUM,) and score.dtype == jnp.float64 for score in scores)
+    assert float(jnp.mean(jnp.any(z != z_prev, axis=1))) > 0.3
+    assert_mean(v[:, None] * jax.vmap(features)(z), math.exp(LOG_Z) * moments(after().base))
+
+
+@pytest.mark.parametrize("name", REVERSIBLE)
+def test_proper_weighting_backwards(name, x64):
+    """From z_k ~ π_k through r, E[1/v g(z_{k-1})] = Z_{k-1}/Z_k E_{π_{k-1}}[g]: what upper bounds rest on."""
+    transition, target, prev = TRANSITIONS[name](jax.random.key(7)), after(), before()
+
+    def one(key):
+        key_start, key_move = jax.random.split(key)
+        z = target.sample(key_start)
+        z_prev, aux = transition.reverse_move(key_move, z, context())
+        scores = transition.score(z, z_prev, aux, context())
+        log_v = target.log_gamma(z) + scores.log_r - prev.log_gamma(z_prev) - scores.log_q
+        return jnp.exp(-log_v) * features(z_prev)
+
+    assert_mean(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(9), NUM)), math.exp(-LOG_Z) * moments(prev))
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_contract(name, key):
+    """In float32: shapes and precision, groups shaped like the transition, honest words about draws and reversal."""
+    transition, z_prev = TRANSITIONS[name](key), jnp.array([0.3, -0.4])
+    z, aux = transition.move(key, z_prev, context())
+    scores = transition.score(z, z_prev, aux, context())
+    assert z.shape == (2,) and z.dtype == jnp.float32
+    assert all(score.shape == () and score.dtype == jnp.float32 for score in scores)
+    groups = transition.groups()
+    assert jax.tree.structure(groups) == jax.tree.structure(transition)
+    expected = {"pair": {"forward", "reverse"}, "chain-of-pairs": {"forward", "reverse"}}
+    default = {"fixed"} if name in NEEDS_GAMMA else {"forward"}
+    assert set(jax.tree.leaves(groups)) == expected.get(name, default)
+    assert transition.reparameterised is (name not in NEEDS_GAMMA)
+    assert transition.holdable is (name in REVERSIBLE)
+    if name not in REVERSIBLE:
+        with pytest.raises(NotImplementedError):
+            transition.reverse_move(key, z, context())
+
+
+@pytest.mark.parametrize("name", NEEDS_GAMMA)
+def test_moves_that_need_a_density_say_so(name, key):
+    with pytest.raises(ValueError, match="needs a density γ_k"):
+        TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.Context(None, None))
+
+
+def test_a_growing_transition_has_no_way_back(key, x64):
+    """Without a reverse kernel log r = 0, and running it backwards is an error."""
+    transition = nvi.Transition(nvi.Append(nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))))
+    z_prev = jnp.array([0.2])
+    z, aux = transition.move(key, z_prev, context())
+    scores = transition.score(z, z_prev, aux, context())
+    expected = -0.5 * (float(z[1]) - 0.2) ** 2 - 0.5 * math.log(2 * math.pi)
+    np.testing.assert_allclose(scores.log_q, expected, rtol=1e-9)
+    assert float(scores.log_r) == 0.0
+    assert set(jax.tree.leaves(transition.groups())) == {"forward"}
+    with pytest.raises(NotImplementedError, match="without a reverse kernel"):
+        transition.reverse_move(key, z, context())
+
+
+def test_a_discrete_transition_scores_both_ways(x64):
+    """log q, log r and log q̃ of one jump, from the two tables."""
+    forward, reverse = np.array([[0.3, 0.7], [0.9, 0.1]]), np.array([[0.5, 0.5], [0.2, 0.8]])
+    transition = nvi.Transition(*(nvi.CategoricalKernel(jnp.log(jnp.asarray(table))) for table in (forward, reverse)))
+    scores = transition.score(jnp.array(0), jnp.array(1), None, context())
+    np.testing.assert_allclose(scores, np.log([0.9, 0.5, 0.9]), rtol=1e-12)
+    assert not transition.reparameterised
+
+
+def link_of(chain, j):
+    return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, chain.links)
+
+
+@pytest.mark.parametrize("make", [chain_of_pairs, chain_of_flows])
+def test_a_chain_is_its_links_in_turn(make, key, x64):
+    """log q, log r and log q̃ are sums over the links, each scored on its own piece of the way."""
+    chain, z_prev = make(jax.random.key(7)), jnp.array([0.3, -0.4])
+    z, (starts, stops, auxs) = chain.move(key, z_prev, context())
+    at, total = z_prev, np.zeros(3)
+    for j, key_link in enumerate(jax.random.split(key, chain.num)):
+        link = link_of(chain, j)
+        new, aux = link.move(key_link, at, context())
+        np.testing.assert_allclose([at, new], [starts[j], stops[j]], rtol=1e-12)
+        total += np.asarray(link.score(new, at, aux, context()))
+        at = new
+    np.testing.assert_allclose(z, at, rtol=1e-12)
+    np.testing.assert_allclose(chain.score(z, z_prev, (starts, stops, auxs), context()), total, rtol=1e-10, atol=1e-12)
+    assert np.abs(total[0]) > 1e-3
+
+
+def test_a_chain_runs_backwards_link_by_link(key):
+    """The last link goes first, and what is kept is the way in its forward order, ready to be scored."""
+    chain, z = chain_of_pairs(jax.random.key(7)), jnp.array([0.3, -0.4])
+    z_prev, (starts, stops, _) = chain.reverse_move(key, z, context())
+    assert jnp.array_equal(starts[0], z_prev) and jnp.array_equal(stops[-1], z)
+    assert jnp.array_equal(starts[1:], stops[:-1])
+
+
+def test_gradients_flow_through_a_whole_chain(key, x64):
+    """The last particle depends on the first link's parameters: against a finite difference."""
+    chain = chain_of_pairs(jax.random.key(7))
+
+    @jax.jit
+    def end(t):
+        bias = chain.links.forward.out_bias.at[0, 0].add(t)
+        moved = eqx.tree_at(lambda c: c.links.forward.out_bias, chain, bias)
+        moved = eqx.tree_at(lambda c: c.links.forward.out_weight, moved, chain.links.forward.out_weight + 0.1)
+        return jnp.sum(moved.move(key, jnp.array([0.3, -0.4]), context())[0])
+
+    slope = jax.grad(end)(0.0)
+    assert abs(float(slope)) > 0.5
+    np.testing.assert_allclose(slope, (end(1e-5) - end(-1e-5)) / 2e-5, rtol=1e-6)
+
+
+def test_a_chain_of_discrete_links(key):
+    """Particles without a floating-point leaf still get scores in the working precision."""
+    make = lambda k: nvi.Transition(  # noqa: E731
+        nvi.CategoricalKernel(jax.random.normal(k, (3, 3))), nvi.CategoricalKernel(jnp.zeros((3, 3)))
+    )
+    chain = nvi.Chain(nvi.stack(make, key, 4))
+    z, aux = chain.move(key, jnp.array(1), context())
+    scores = chain.score(z, jnp.array(1), aux, context())
+    np.testing.assert_allclose(scores.log_r, 4 * math.log(1 / 3), rtol=1e-6)
+    assert float(scores.log_q) == float(scores.log_q_score) < 0
+    assert scores.log_q.dtype == jnp.float32

@@ -1,0 +1,279 @@
+"""`run` with keys: unbiased, the same whichever way levels are stored, open to transformations, and clear when it fails."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestedvi as nvi
+from nestedvi.sampler.level import nothing_in, outgoing, particle_keys, terms
+from nestedvi.sampler.nested import check_run
+
+# Compiled once a sampler instead of op by op.
+run = eqx.filter_jit(nvi.run)
+
+
+def gaussian_pair(key, dim=1):
+    a, b = jax.random.split(key)
+    scale = lambda k: 0.1 * jax.random.normal(k, (dim,))  # noqa: E731
+    kernel = lambda k: nvi.GaussianKernel(0.8 + scale(k), scale(k), scale(k))  # noqa: E731
+    return nvi.Transition(kernel(a), kernel(b))
+
+
+def annealed(num_levels=4, resampling=None, log_Z=1.2, dim=1):
+    """From N(0, 2²) to e^log_Z N(1, 0.7²) with arbitrary Gaussian kernels."""
+    base = nvi.DiagonalNormal(jnp.zeros(dim), 2.0)
+    target = nvi.Scaled(nvi.DiagonalNormal(jnp.ones(dim), 0.7), log_Z)
+    path = nvi.Annealing(base, target, nvi.LinearSchedule(num_levels))
+    kernels = nvi.stack(lambda k: gaussian_pair(k, dim), jax.random.key(3), num_levels - 1)
+    return nvi.NestedSampler(base, path, nvi.Stacked(kernels), resampling)
+
+
+def unstacked(sampler):
+    """The same sampler with its levels in tuples."""
+    levels = [sampler.level(k) for k in range(2, sampler.num_levels + 1)]
+    rules = tuple(level.resampling for level in levels)
+    return nvi.NestedSampler(sampler.initial, sampler.path, tuple(level.transition for level in levels), rules)
+
+
+def assert_unbiased(log_Z_hats, log_Z):
+    """Mean of Ẑ/Z within 4.5 of its standard errors of one, and a standard error that means something."""
+    ratio = np.exp(np.asarray(log_Z_hats, dtype=np.float64) - log_Z)
+    error = ratio.std(ddof=1) / np.sqrt(ratio.size)
+    assert error < 0.1
+    assert abs(ratio.mean() - 1) < 4.5 * error
+
+
+@pytest.mark.parametrize("rule", [None, ("systematic", "always"), ("stratified", 0.6), ("multinomial", 0.6), ("residual", 0.6)])
+def test_log_Z_hat_is_unbiased(rule, key):
+    sampler = annealed(resampling=None if rule is None else nvi.Resampling(*rule))
+    runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 8)))(jax.random.split(key, 4000))
+    assert_unbiased(runs.log_Z_hat, 1.2)
+    if rule and rule[1] == 0.6:
+        assert 0.02 < np.mean(runs.info.resampled[:, 1:]) < 0.98, "both branches of the rule must occur"
+
+
+def test_log_Z_hat_is_unbiased_on_the_ring(key):
+    """The paper's target by adaptive SMC with random-walk moves."""
+    base = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+    moves = nvi.Shared(nvi.RandomWalk(jnp.asarray(1.5), steps=3), 15)
+    path = nvi.Annealing(base, nvi.ring(), nvi.LinearSchedule(16))
+    sampler = nvi.NestedSampler(base, path, moves, nvi.Resampling("systematic", 0.5))
+    runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 128)))(jax.random.split(key, 200))
+    assert_unbiased(runs.log_Z_hat, np.log(8.0))
+
+
+@pytest.mark.parametrize("rule", [("systematic", 0.6), ("multinomial", "always")])
+def test_stacked_and_unequal_levels_agree(rule, key, x64):
+    """A scan over stacked levels and a loop over a tuple are the same sampler."""
+    stacked = annealed(num_levels=3, resampling=nvi.Resampling(*rule))
+    loose = unstacked(stacked)
+    assert stacked.homogeneous and not loose.homogeneous
+    one, other = (run(key, s, 16, history=True) for s in (stacked, loose))
+    np.testing.assert_array_equal(one.ancestors, other.ancestors)
+    for a, b in zip(jax.tree.leaves(one.info), jax.tree.leaves(other.info), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    for k, kept in enumerate(other.history):
+        np.testing.assert_allclose(one.history.z[k], kept.z, rtol=1e-12)
+    plain = run(key, loose, 16)
+    np.testing.assert_allclose(plain.particles.log_w, one.particles.log_w, rtol=1e-12)
+    assert plain.history is None
+
+
+def test_composed_program_is_the_sampler_built_by_hand(key, x64):
+    kernels = [gaussian_pair(jax.random.key(i)) for i in range(2)]
+    q = nvi.DiagonalNormal(0.0, 2.0)
+    targets = [nvi.DiagonalNormal(0.0, 1.5), nvi.DiagonalNormal(0.5, 1.0), nvi.DiagonalNormal(1.0, 0.7)]
+    program = nvi.compose(
+        nvi.propose(q, targets[0]),
+        nvi.propose(kernels[0], targets[1]),
+        nvi.resample("stratified", 0.9),
+        nvi.propose((kernels[1].forward, kernels[1].reverse), targets[2], learn_target=True),
+    )
+    rules = (nvi.Resampling(when="never"), nvi.Resampling("stratified", 0.9))
+    by_hand = nvi.NestedSampler(q, nvi.Sequential(targets, [False, False, True]), tuple(kernels), rules)
+    assert program.path.learn == (False, False, True)
+    a, b = (run(key, s, 8).particles.log_w for s in (program, by_hand))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_history_and_ancestors(key):
+    """Shapes, and trajectories whose increments multiply to the final weights when nothing is resampled away."""
+    sampler = annealed(num_levels=5, resampling=nvi.Resampling("systematic", "always"), dim=2)
+    result = run(key, sampler, 10, history=True)
+    assert result.history.z.shape == (5, 10, 2) and result.ancestors.shape == (4, 10)
+    assert result.info.ess.shape == (5,) and not bool(result.info.resampled[0]) and bool(result.info.resampled[1:].all())
+    np.testing.assert_array_equal(result.history.z[-1], result.particles.z)
+    paths = nvi.trajectories(result.history.z, result.ancestors)
+    np.testing.assert_array_equal(paths[-1], result.particles.z)
+    # Walking back one particle at a time must give the same path.
+    index = 7
+    for k in range(4, -1, -1):
+        np.testing.assert_array_equal(paths[k, 7], result.history.z[k, index])
+        index = int(result.ancestors[k - 1, index]) if k else index
+
+
+def test_weights_follow_the_recorded_path(key, x64):
+    """w_K of each particle, recomputed from its whole trajectory by the formula γ_K Π r / (q_1 Π q)."""
+    sampler = annealed(num_levels=4)
+    result = run(key, sampler, 6, history=True)
+    z = result.history.z
+    log_w = jax.vmap(sampler.path.target.log_gamma)(z[-1]) - jax.vmap(sampler.initial.log_gamma)(z[0])
+    # γ_1 cancels with nothing: the annealing path starts at the base, which here is q_1.
+    for k in range(2, 5):
+        kernels = sampler.level(k).transition
+        score = jax.vmap(lambda new, old, t=kernels: t.reverse.log_prob(old, new, None) - t.forward.log_prob(new, old, None))
+        log_w = log_w + score(z[k - 1], z[k - 2])
+    np.testing.assert_allclose(result.particles.log_w, log_w, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_precision_is_kept(double, key):
+    with jax.enable_x64(double):
+        result = run(key, annealed(resampling=nvi.Resampling(when=0.5)), 8, history=True)
+        dtypes = {x.dtype for x in jax.tree.leaves(result) if jnp.issubdtype(x.dtype, jnp.floating)}
+        assert dtypes == {jnp.dtype(jnp.float64 if double else jnp.float32)}
+
+
+def test_single_precision_parts_run_under_double(key):
+    """A float32 sampler stays usable when the process has switched to float64."""
+    sampler = annealed(resampling=nvi.Resampling(when=0.5))
+    with jax.enable_x64(True):
+        assert np.isfinite(run(key, sampler, 8).log_Z_hat)
+
+
+def test_same_key_same_result_and_new_key_new_result(key):
+    sampler = annealed()
+    a, b = run(key, sampler, 8), run(key, sampler, 8)
+    np.testing.assert_array_equal(a.particles.z, b.particles.z)
+    assert not np.array_equal(a.particles.z, run(jax.random.key(1), sampler, 8).particles.z)
+
+
+def test_jit_vmap_and_grad(key, x64):
+    """A run is a pure function; its derivative is that of the same draws (finite differences with the same key)."""
+    sampler = annealed()
+    diff, fixed = eqx.partition(sampler, eqx.is_inexact_array)
+    value = jax.jit(lambda d, k: nvi.run(k, eqx.combine(d, fixed), 8).log_Z_hat)
+    grads = jax.jit(jax.grad(value))(diff, key)
+    direction = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), diff)
+    step = lambda h: jax.tree.map(lambda x, d: x + h * d, diff, direction)  # noqa: E731
+    numeric = (value(step(1e-5), key) - value(step(-1e-5), key)) / 2e-5
+    exact = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True))
+    np.testing.assert_allclose(exact, numeric, rtol=1e-6)
+    keys = jax.random.split(key, 3)
+    many = jax.jit(jax.vmap(lambda k: value(diff, k)))(keys)
+    np.testing.assert_allclose(many, [value(diff, k) for k in keys], rtol=1e-10)
+
+
+def test_particles_have_keys_of_their_own(key):
+    """Draws of neighbouring particles are uncorrelated, and no two particles of any level draw the same bits."""
+    levels = jax.random.split(key, 4000)
+    noise = jax.vmap(lambda k: jax.vmap(jax.random.normal)(particle_keys(k, 4)))(levels)
+    correlation = np.corrcoef(np.asarray(noise, dtype=np.float64).T)
+    assert np.abs(correlation - np.eye(4)).max() < 4.5 / np.sqrt(4000)
+    bits = jax.vmap(lambda k: jax.vmap(jax.random.bits)(particle_keys(k, 4)))(levels)
+    assert len(np.unique(np.asarray(bits))) == bits.size
+    old_style = jax.random.PRNGKey(0)
+    assert len(particle_keys(old_style, 3)) == 3
+
+
+def test_first_level_is_importance_sampling(key):
+    """Nothing comes in; w_1 = γ_1 / q_1."""
+    base, q = nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(0.5, 2.0)
+    path = nvi.Annealing(base, base, nvi.LinearSchedule(2))
+    sampler = nvi.NestedSampler(q, path, (gaussian_pair(key),))
+    start = nothing_in(5)
+    out = outgoing(start, terms(key, start, sampler.first_level(), path))
+    expected = jax.vmap(base.log_gamma)(out.z) - jax.vmap(q.log_gamma)(out.z)
+    np.testing.assert_allclose(out.log_w, expected, rtol=1e-5)
+
+
+class Spoilt(nvi.AbstractDensity):
+    """A normal that returns `value` for large z at one level."""
+
+    at: jax.Array
+    value: float = eqx.field(static=True)
+
+    def log_gamma(self, z):
+        return jnp.where(z[0] > self.at, self.value, -0.5 * z[0] ** 2)
+
+
+def spoilt_sampler(value, at):
+    path = nvi.StackedDensities(Spoilt(jnp.asarray(at, jnp.result_type(float)), value))
+    kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), len(at) - 1))
+    return nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
+
+
+def test_nan_is_reported_with_its_level(key):
+    result = run(key, spoilt_sampler(jnp.nan, [99.0, 99.0, 0.0, 99.0]), 20, history=True)
+    count = int(np.isnan(result.history.log_w[2]).sum())
+    assert 0 < count < 20
+    with pytest.raises(nvi.DensityError, match=f"Level 3: .*NaN for {count} of 20"):
+        check_run(result.info, 20)
+
+
+def test_vanished_weights_are_reported_with_their_level(key):
+    result = run(key, spoilt_sampler(-jnp.inf, [99.0, -99.0, 99.0]), 20)
+    with pytest.raises(nvi.DensityError, match="Level 2: all 20 weights are zero"):
+        check_run(result.info, 20)
+
+
+def test_a_sound_run_passes_alone_and_in_a_batch(key):
+    sampler = spoilt_sampler(-jnp.inf, [99.0, 1.5, 99.0])
+    check_run(run(key, sampler, 20).info, 20)
+    batch = jax.vmap(lambda k: run(k, sampler, 20))(jax.random.split(key, 3))
+    check_run(batch.info, 20)
+    spoilt = batch.info._replace(num_nan=batch.info.num_nan.at[1, 2].set(4))
+    with pytest.raises(nvi.DensityError, match=r"Level 3: .* 4 of 20"):
+        check_run(spoilt, 20)
+
+
+def test_wrong_number_of_transitions():
+    base = nvi.DiagonalNormal(0.0, 1.0)
+    path = nvi.Annealing(base, base, nvi.LinearSchedule(4))
+    with pytest.raises(ValueError, match="K-1 = 3 transitions; got 2"):
+        nvi.NestedSampler(base, path, nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(0), 2)))
+    pair = gaussian_pair(jax.random.key(0))
+    with pytest.raises(ValueError, match="each of 3 moves; got 2"):
+        nvi.NestedSampler(base, path, [pair] * 3, (nvi.Resampling(), nvi.Resampling()))
+    with pytest.raises(TypeError, match="sampled exactly"):
+        nvi.NestedSampler(lambda z: 0.0, path, [pair] * 3)
+
+
+def test_wrong_programs():
+    q, pair = nvi.DiagonalNormal(0.0, 1.0), gaussian_pair(jax.random.key(0))
+    start, move = nvi.propose(q, q), nvi.propose(pair, q)
+    with pytest.raises(ValueError, match="starts with propose"):
+        nvi.compose()
+    with pytest.raises(ValueError, match="starts with propose"):
+        nvi.compose(move, move)
+    with pytest.raises(ValueError, match="Two resample"):
+        nvi.compose(start, nvi.resample(), nvi.resample(), move)
+    with pytest.raises(ValueError, match="ends with a move"):
+        nvi.compose(start, move, nvi.resample())
+    with pytest.raises(ValueError, match="Only the first stage"):
+        nvi.compose(start, start)
+    with pytest.raises(TypeError, match="reverse kernel"):
+        nvi.propose(pair.forward, q)
+    with pytest.raises(ValueError, match="at least 2 levels"):
+        nvi.compose(start)
+
+
+class Net(nvi.AbstractDensity):
+    """A density with a leaf that is not an array."""
+
+    weight: jax.Array
+    activation: object
+
+    def log_gamma(self, z):
+        return jnp.sum(self.activation(self.weight * z)) - 0.5 * jnp.sum(z**2)
+
+
+def test_stacked_densities_may_hold_functions(key):
+    """Networks carry their activation as a leaf; only arrays have a level axis."""
+    make = lambda k: Net(jax.random.normal(k, (1,)), jnp.tanh)  # noqa: E731
+    path = nvi.StackedDensities(nvi.stack(make, key, 3))
+    kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), 2))
+    sampler = nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
+    assert np.isfinite(run(key, sampler, 4).log_Z_hat)
