@@ -29,8 +29,8 @@ def _check_shape(z: Array, expected: tuple[int, ...]) -> None:
 class ResidualGaussian(AbstractKernel):
     """q(z' | z) = N(z + W_μ h(z) + b_μ, softplus(W_σ h(z) + b_σ)²), h = relu(W_h z + b_h).
 
-    The output layers start at zero with σ = 1, so that a new kernel is the identity plus unit noise: with random output layers
-    the first thousands of steps are spent undoing them.
+    The output layers start at zero, so that a new kernel is the identity plus noise of standard deviation `scale`: with random
+    output layers the first thousands of steps are spent undoing them, and with wide noise they are spent narrowing it.
     """
 
     hidden_weight: Float[Array, "dim hidden"]
@@ -38,7 +38,7 @@ class ResidualGaussian(AbstractKernel):
     out_weight: Float[Array, "hidden 2*dim"]
     out_bias: Float[Array, " 2*dim"]
 
-    def __init__(self, dim: int, hidden: int = 50, *, key: Key, scale: float = 1.0):
+    def __init__(self, dim: int, hidden: int = 50, *, key: Key, scale: float = float(np.log(2))):
         if dim < 1 or hidden < 1:
             raise ValueError(f"A residual Gaussian kernel needs dim ≥ 1 and hidden ≥ 1; got {dim} and {hidden}.")
         key_weight, key_bias = jax.random.split(key)
