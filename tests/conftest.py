@@ -7,6 +7,11 @@ import pytest
 jax.config.update("jax_disable_most_optimizations", True)
 
 
+def pytest_configure(config):
+    # Not in pyproject.toml: pytest would import the package to read it, before coverage is measured.
+    config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
+
+
 @pytest.fixture
 def key():
     return jax.random.key(20211)

@@ -266,3 +266,34 @@ def test_an_expected_failure_in_a_real_process(tmp_path):
     )
     assert done.returncode == 1 and done.stdout == ""
     assert "Did you mean 'nvir-star'?" in one_sentence(done.stderr)
+
+
+def test_reproduce_refuses_what_it_does_not_know(tmp_path):
+    for arguments, hint in (
+        (["--methods", "nvri"], "nvir"),
+        (["--schedule", "sequental"], "sequential"),
+        (["--levels", "x"], "whole number"),
+    ):
+        result = RUNNER.invoke(app, ["reproduce", "annealing", "--out", str(tmp_path / "out"), *arguments])
+        assert result.exit_code == 1 and hint in str(result.exception)
+    assert not (tmp_path / "out").exists(), "nothing is written before the arguments are known to be good"
+
+
+def test_reproduce_passes_its_options_on(tmp_path, monkeypatch):
+    import nestedvi.experiments.annealing as annealing
+
+    seen = {}
+
+    def fake(config, out, *, jobs, console):
+        seen.update(config=config, jobs=jobs)
+        (tmp_path / "table.md").write_text("the table")
+
+    monkeypatch.setattr(annealing, "reproduce_annealing", fake)
+    options = ["--methods", "avo,nvi", "--levels", "4,8", "--restarts", "3", "--iterations", "50", "--seed", "5", "--jobs", "2"]
+    result = RUNNER.invoke(app, ["reproduce", "annealing", *options, "--schedule", "two-phase", "--out", str(tmp_path)])
+    assert result.exit_code == 0 and "the table" in result.stdout
+    config = seen["config"]
+    assert (config.methods, config.levels, config.restarts, config.iterations) == (("avo", "nvi"), (4, 8), 3, 50)
+    assert (config.seed, config.schedule, seen["jobs"]) == (5, "two-phase", 2)
+    assert RUNNER.invoke(app, ["reproduce", "annealing", "--quick", "--out", str(tmp_path)]).exit_code == 0
+    assert seen["config"].iterations < 20_000

@@ -277,3 +277,12 @@ def test_stacked_densities_may_hold_functions(key):
     kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), 2))
     sampler = nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
     assert np.isfinite(run(key, sampler, 4).log_Z_hat)
+
+
+def test_an_infinite_density_is_named(key):
+    """+inf is a mistake, not mass."""
+    spike = nvi.Density(lambda z: jnp.where(z[0] > 0, jnp.inf, 0.0))
+    base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
+    sampler = nvi.NestedSampler(base, nvi.Sequential([base, spike]), [nvi.RandomWalk(jnp.ones(1))])
+    with pytest.raises(nvi.DensityError, match="Level 2: a weight is infinite"):
+        check_run(nvi.run(key, sampler, 20).info, 20)

@@ -411,3 +411,10 @@ def test_other_threads_train_without_signals():
     thread.start()
     thread.join()
     assert seen == [(False, True)]
+
+
+def test_a_checkpoint_past_the_end_is_refused(tmp_path, compiled_once):
+    """A shorter training cannot be cut out of a longer one."""
+    train(4, checkpoint=tmp_path)
+    with pytest.raises(nvi.CheckpointError, match="holds step 4"):
+        train(2, checkpoint=tmp_path)

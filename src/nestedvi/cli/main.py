@@ -66,7 +66,8 @@ def demo(
         return
     table = Table(title="NVIR* on eight modes, K = 8", show_header=False, title_justify="left")
     table.add_row("log Ẑ", f"{result['log_Z']:.4f} ± {result['log_Z_stderr']:.4f}   (true {result['log_Z_true']:.4f})")
-    table.add_row("bounds", f"{result['lower_bound']:.4f} ≤ log Z ≤ {result['upper_bound']:.4f}")
+    bounds = (f"{side} {result[f'{side}_bound']:.4f} ± {result[f'{side}_bound_stderr']:.4f}" for side in ("lower", "upper"))
+    table.add_row("bounds on log Z", ", ".join(bounds))
     table.add_row("ESS", f"{result['ess_percent']:.1f} % of {result['num_particles']} particles")
     table.add_row("mass in each mode", "  ".join(f"{share:.3f}" for share in result["mode_shares"]) + "   (true 0.125)")
     table.add_row("training", f"{result['train_seconds']:.1f} s, compilation included")

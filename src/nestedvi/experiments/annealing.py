@@ -98,7 +98,7 @@ class AnnealingConfig:
     schedule: str = "sequential"
     targets: tuple[tuple[str, float, float], ...] = (("two-moons", 2.0, 4.0), ("rings", 4.0, 8.0))
     large_levels: tuple[int, ...] = (8, 16, 32, 64, 128)
-    large_restarts: int = 4
+    large_restarts: int = 2
     budgets: tuple[tuple[int, int, float], ...] = (
         (250, 36, 1e-2),
         (500, 36, 1e-2),

@@ -261,6 +261,12 @@ def check_run(info: LevelInfo, num_particles: int) -> None:
             f"Level {k + 1}: the log increment is NaN for {int(num_nan[k])} of {num_particles} particles. A log density may "
             "return −inf where it has no mass, but never NaN; check γ_k, q_k and r_{k-1} there."
         )
+    infinite = np.isposinf(np.asarray(info.log_Z_hat)).reshape(-1, np.shape(info.log_Z_hat)[-1]).any(axis=0)
+    if infinite.any():
+        raise DensityError(
+            f"Level {int(np.argmax(infinite)) + 1}: a weight is infinite. A log density returned +inf, or a proposal −inf where "
+            "it drew."
+        )
     dead = np.isneginf(np.asarray(info.log_Z_hat)).reshape(-1, np.shape(info.log_Z_hat)[-1]).any(axis=0)
     if dead.any():
         k = int(np.argmax(dead))

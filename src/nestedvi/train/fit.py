@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from nestedvi._types import Key
-from nestedvi.errors import NonFiniteGradientError
+from nestedvi.errors import CheckpointError, NonFiniteGradientError
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.checkpoint import Checkpoints, describe
 from nestedvi.train.objective import Objective
@@ -338,6 +338,11 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
     done, history = 0, _History()
     if store is not None:
         done, state, history.parts = _resume(store, trainer, state, key)
+        if done > num_steps:
+            raise CheckpointError(
+                f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask for at least {done}, or use "
+                "another folder."
+            )
     count, began, saved = 8, time.perf_counter(), time.perf_counter()
     save = lambda: store is not None and store.save(done, (state, history.whole(), np.zeros(1)))  # noqa: E731
     reporter.start(num_steps, done)

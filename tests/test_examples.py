@@ -1,0 +1,45 @@
+"""Examples run with small arguments, and the code blocks of the README and the guide run as they are written."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"ring.py": ["--steps", "20"], "state_space.py": ["--particles", "200"], "program.py": ["--steps", "20"]}
+
+
+def test_every_example_is_listed():
+    assert {p.name for p in (ROOT / "examples").glob("*.py")} == SMALL.keys()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_example(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, *SMALL[name]])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "±" in printed
+    if name == "state_space.py":
+        exact, *estimates = re.findall(r"log p\(x\) = (-?\d+\.\d+)(?: ± (\d+\.\d+))?", printed)
+        for value, error in estimates:
+            assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_code_blocks(page):
+    """Blocks of one page share their names, as a reader would type them one after the other."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert blocks
+    source = "\n".join(blocks).replace("num_steps=5_000", "num_steps=20").replace("progress=True", "progress=False")
+    source = source.replace("dim=2)", "dim=2, num_steps=20)")
+    exec(compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"), {"__name__": page})
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
+def test_links_lead_somewhere(page):
+    """Every relative link and picture of a page exists."""
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,60 @@
+"""Progress over many trainings: cells advance the whole, threads are joined, and a stop reaches every training."""
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from nestedvi.train.progress import GridProgress
+
+
+def quiet():
+    return Console(file=io.StringIO(), force_terminal=True, width=120)
+
+
+def fill(reporter, total):
+    reporter.start(total, 0)
+    for done in range(1, total + 1):
+        reporter.update(done, log_Z_hat=2.0, ess_percent=50.0, steps_per_second=10.0)
+    reporter.stop()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_cells_add_up_to_the_whole(jobs):
+    costs = [1.0, 2.0, 5.0]
+    with GridProgress(sum(costs), quiet()) as grid:
+        grid.each(lambda cost: fill(grid.cell("cell", cost), 4), costs, jobs)
+        (whole,) = grid._progress.tasks
+        assert whole.completed == pytest.approx(whole.total)
+
+
+def test_a_cell_that_was_there_counts_as_done():
+    with GridProgress(3.0, quiet()) as grid:
+        reporter = grid.cell("old", 3.0)
+        reporter.start(1, 1)
+        reporter.stop()
+        assert grid._progress.tasks[0].completed == pytest.approx(3.0)
+
+
+def test_a_failure_stops_the_others():
+    """One training fails; the other, still running in its thread, is told to stop at its next report, where `fit` saves."""
+    stopped, started = threading.Event(), threading.Event()
+
+    def work(item):
+        if item == "bad":
+            started.wait(5)
+            raise ValueError("no")
+        reporter = grid.cell(item, 1.0)
+        reporter.start(10, 0)
+        started.set()
+        try:
+            while True:
+                reporter.update(1, log_Z_hat=0.0, ess_percent=0.0, steps_per_second=1.0)
+        except KeyboardInterrupt:
+            stopped.set()
+            raise
+
+    with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
+        grid.each(work, ["good", "bad"], 2)
+    assert stopped.is_set()
