@@ -283,6 +283,7 @@ def test_an_infinite_density_is_named(key):
     """+inf is a mistake, not mass."""
     spike = nvi.Density(lambda z: jnp.where(z[0] > 0, jnp.inf, 0.0))
     base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
-    sampler = nvi.NestedSampler(base, nvi.Sequential([base, spike]), [nvi.RandomWalk(jnp.ones(1))])
+    kernel = nvi.ResidualGaussian(1, key=key)
+    sampler = nvi.NestedSampler(base, nvi.Sequential([base, spike]), [nvi.Transition(kernel, kernel)])
     with pytest.raises(nvi.DensityError, match="Level 2: a weight is infinite"):
         check_run(nvi.run(key, sampler, 20).info, 20)
