@@ -12,31 +12,12 @@ import pytest
 from closed_forms import CASES, NAMES, divergences, jacobians, log_normalise, with_value
 
 import nestedvi as nvi
+from finite import Table
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 N = 3
 KEYS = 4000
-
-
-class Table(nvi.AbstractSampleable):
-    """An unnormalised table, so that log Z is not zero."""
-
-    log_table: jax.Array
-
-    def log_gamma(self, z):
-        return self.log_table[z]
-
-    @property
-    def log_Z(self):
-        return jax.nn.logsumexp(self.log_table)
-
-    @property
-    def reparameterised(self):
-        return False
-
-    def sample(self, key):
-        return jax.random.categorical(key, self.log_table)
 
 
 def estimates(build, p, baseline, num_samples=3):

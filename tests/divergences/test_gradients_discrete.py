@@ -14,6 +14,7 @@ import pytest
 from closed_forms import CASES, NAMES, assert_same, divergences, jacobians, log_normalise, surrogates, with_value
 
 import nestedvi as nvi
+from finite import Table, TableChain
 from nestedvi.divergences.surrogate import surrogate
 from nestedvi.kernels.mcmc import invariant_scores
 from nestedvi.particles.resampling import Particles
@@ -24,26 +25,6 @@ pytestmark = pytest.mark.usefixtures("x64")
 N = 3
 TOL = 1e-10
 GROUPS = ("theta_prev", "theta", "forward", "reverse")
-
-
-class Table(nvi.AbstractSampleable):
-    """γ as a table of logarithms."""
-
-    log_table: jax.Array
-
-    def log_gamma(self, z):
-        return self.log_table[z]
-
-    @property
-    def log_Z(self):
-        return jax.nn.logsumexp(self.log_table)
-
-    @property
-    def reparameterised(self):
-        return False
-
-    def sample(self, key):
-        return jax.random.categorical(key, self.log_table)
 
 
 PATH = nvi.Sequential([Table(jnp.zeros(N)), Table(jnp.zeros(N))])
@@ -206,23 +187,6 @@ def test_invariant_scores_are_the_time_reversal():
     np.testing.assert_allclose(scores.log_r - scores.log_q, reversal, atol=1e-12)
 
 
-class Chain3(nvi.AbstractStateSpaceModel):
-    """A hidden Markov chain of tables."""
-
-    log_start: jax.Array
-    log_step: jax.Array
-    log_emit: jax.Array
-
-    def log_initial(self, z):
-        return self.log_start[z]
-
-    def log_transition(self, z, z_prev):
-        return self.log_step[z_prev, z]
-
-    def log_observation(self, x, z):
-        return self.log_emit[z, x]
-
-
 class Psi(eqx.Module):
     """A heuristic with a parameter that all levels share and one for each level."""
 
@@ -238,7 +202,7 @@ def test_state_space_heuristic(optimise):
     """θ of ψ_{k-1} and ψ_k through one shared path, at a level whose densities share the factor p(x_1, z_1)."""
     rng = np.random.default_rng(7)
     log = lambda *shape: jax.nn.log_softmax(jnp.asarray(rng.normal(size=shape)), axis=-1)  # noqa: E731
-    model, x = Chain3(log(N), log(N, N), log(N, 2)), jnp.array([1, 0, 1])
+    model, x = TableChain(log(N), log(N, N), log(N, 2)), jnp.array([1, 0, 1])
     p = {"psi": Psi(jnp.asarray(rng.normal(size=N)), jnp.asarray(rng.normal(size=(2, N)))), "forward": log(N, N) * 2.0}
     log_first = model.log_start + model.log_emit[:, 1]
     states = jnp.arange(N)

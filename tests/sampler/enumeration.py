@@ -20,27 +20,6 @@ from nestedvi.sampler.level import nothing_in, outgoing, weigh
 _CHUNK = 512
 
 
-class Table(nvi.AbstractSampleable):
-    """γ(z) as a table over a finite space (any number of axes: z is an index array for more than one)."""
-
-    log_table: jax.Array
-
-    def log_gamma(self, z):
-        return self.log_table[z] if self.log_table.ndim == 1 else self.log_table[tuple(z)]
-
-    @property
-    def log_Z(self):
-        return jax.nn.logsumexp(self.log_table)
-
-    @property
-    def reparameterised(self):
-        return False
-
-    def sample(self, key):
-        flat = jax.random.categorical(key, self.log_table.ravel())
-        return flat if self.log_table.ndim == 1 else jnp.stack(jnp.unravel_index(flat, self.log_table.shape))
-
-
 class Permutation(nvi.AbstractTransition):
     """A deterministic flow on a finite space: z ↦ image[z], |det J| = 1."""
 

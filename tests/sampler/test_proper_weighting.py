@@ -10,18 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumeration import (
-    Permutation,
-    Table,
-    categorical_moves,
-    enumerate_sampler,
-    initial_moves,
-    move_all,
-    resample_all,
-    weighted_measure,
-)
+from enumeration import Permutation, categorical_moves, enumerate_sampler, initial_moves, move_all, resample_all, weighted_measure
 
 import nestedvi as nvi
+from finite import Table, TableChain
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -353,23 +345,6 @@ def lifted(moves):
     return on_vectors
 
 
-class TinyHMM(nvi.AbstractStateSpaceModel):
-    """A hidden Markov chain with tables for everything."""
-
-    log_start: jax.Array
-    log_step: jax.Array
-    log_emit: jax.Array
-
-    def log_initial(self, z):
-        return self.log_start[z]
-
-    def log_transition(self, z, z_prev):
-        return self.log_step[z_prev, z]
-
-    def log_observation(self, x, z):
-        return self.log_emit[z, x]
-
-
 class TableHeuristic(eqx.Module):
     """log ψ_k(z) from a table."""
 
@@ -396,7 +371,7 @@ def test_state_space(scheme, when, heuristic):
     """E[Ẑ] = p(x_{1:K}) whatever the heuristic, as long as it forbids no state; before the end p(x_{1:k}, z_k) ψ_k(z_k)."""
     rng = np.random.default_rng(14)
     log = lambda *shape: jax.nn.log_softmax(jnp.asarray(rng.normal(size=shape)), axis=-1)  # noqa: E731
-    model, observations = TinyHMM(log(2), log(2, 2), log(2, 3)), np.array([0, 2, 1])
+    model, observations = TableChain(log(2), log(2, 2), log(2, 3)), np.array([0, 2, 1])
     values = jnp.asarray(rng.normal(scale=2.0, size=(3, 2)))
     psi = {"none": jnp.zeros((3, 2)), "arbitrary": values, "excluding": values.at[0, 1].set(-jnp.inf)}[heuristic]
     path = nvi.StateSpace(model, jnp.asarray(observations), nvi.NoHeuristic() if heuristic == "none" else TableHeuristic(psi))

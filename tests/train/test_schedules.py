@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from finite import Table
 from nestedvi.particles.resampling import Particles
 from nestedvi.train.schedules import initial_population
 
@@ -44,26 +45,6 @@ def initial(dim=1):
 
 def stacked(make, num):
     return nvi.Stacked(nvi.stack(make, jax.random.key(3), num))
-
-
-class Categorical(nvi.AbstractSampleable):
-    """A learnable table."""
-
-    logits: jax.Array
-
-    def log_gamma(self, z):
-        return self.logits[z]
-
-    @property
-    def log_Z(self):
-        return jax.nn.logsumexp(self.logits)
-
-    @property
-    def reparameterised(self):
-        return False
-
-    def sample(self, key):
-        return jax.random.categorical(key, self.logits)
 
 
 class HMM(nvi.AbstractStateSpaceModel):
@@ -124,7 +105,7 @@ def discrete_sampler():
     tables = 0.7 * jax.random.normal(jax.random.key(5), (3, 3))
     logits = lambda k: nvi.CategoricalKernel(jax.random.normal(k, (3, 3)))  # noqa: E731
     pair = lambda k: nvi.Transition(logits(k), logits(jax.random.fold_in(k, 1)))  # noqa: E731
-    return nvi.NestedSampler(Categorical(jnp.zeros(3)), nvi.StackedDensities(Categorical(tables)), stacked(pair, 2))
+    return nvi.NestedSampler(Table(jnp.zeros(3)), nvi.StackedDensities(Table(tables)), stacked(pair, 2))
 
 
 SAMPLERS = {
@@ -331,8 +312,8 @@ def test_level_parallel_reweights_for_new_parameters(resampling, key, x64):
     """log Ẑ stays unbiased when θ moves between steps, and would not without γ_k(z; new θ)/γ_k(z; old θ)."""
     old = discrete_sampler()
     old = nvi.NestedSampler(old.initial, old.path, old.transitions, resampling)
-    new = eqx.tree_at(lambda s: s.path.stacked.logits, old, replace_fn=lambda x: x.at[:2, 0].add(-1.5).at[:2, 1].add(0.7))
-    log_Z = float(jax.nn.logsumexp(new.path.stacked.logits[-1]))
+    new = eqx.tree_at(lambda s: s.path.stacked.log_table, old, replace_fn=lambda x: x.at[:2, 0].add(-1.5).at[:2, 1].add(0.7))
+    log_Z = float(jax.nn.logsumexp(new.path.stacked.log_table[-1]))
     kept, forgotten = ratios(key, old, new, log_Z, False), ratios(key, old, new, log_Z, True)
     error = kept.std(ddof=1) / np.sqrt(KEYS)
     assert error < 0.05 and abs(kept.mean() - 1) < 4.5 * error

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.kernels.base import AbstractTransition, Context, Scores
 
-__all__ = ["Invariant", "RandomWalk", "invariant_scores"]
+__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores"]
 
 
 def _log_gamma(context: Context) -> Callable[[Particle], Scalar]:
@@ -38,11 +38,28 @@ def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
     return Scores(jnp.zeros_like(log_r), log_r, jnp.zeros_like(log_r))
 
 
-def _no_reverse() -> Any:
-    raise NotImplementedError("The time reversal of an MCMC move is not drawn; upper bounds need a reverse kernel.")
+class AbstractInvariantMove(AbstractTransition):
+    """A move that leaves γ_k invariant; what differs between them is `move` alone."""
+
+    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
+        return invariant_scores(z, z_prev, context)
+
+    def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
+        raise NotImplementedError("The time reversal of an MCMC move is not drawn; upper bounds need a reverse kernel.")
+
+    def groups(self) -> PyTree:
+        return jax.tree.map(lambda _: "fixed", self)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    @property
+    def holdable(self) -> bool:
+        return False
 
 
-class RandomWalk(AbstractTransition):
+class RandomWalk(AbstractInvariantMove):
     """`steps` Gaussian random-walk Metropolis steps with a step size for each coordinate (pytrees of arrays)."""
 
     step_size: Float[Array, "..."]
@@ -69,45 +86,11 @@ class RandomWalk(AbstractTransition):
         (z, _), _ = jax.lax.scan(step, start, jax.random.split(key, self.steps))
         return z, None
 
-    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
-        return invariant_scores(z, z_prev, context)
 
-    def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
-        return _no_reverse()
-
-    def groups(self) -> PyTree:
-        return jax.tree.map(lambda _: "fixed", self)
-
-    @property
-    def reparameterised(self) -> bool:
-        return False
-
-    @property
-    def holdable(self) -> bool:
-        return False
-
-
-class Invariant(AbstractTransition):
+class Invariant(AbstractInvariantMove):
     """Any γ_k-invariant move, given as a function `(key, z, log_gamma) -> z`; see `nestedvi.blackjax_move`."""
 
     step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
         return self.step(key, z_prev, _log_gamma(context)), None
-
-    def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
-        return invariant_scores(z, z_prev, context)
-
-    def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
-        return _no_reverse()
-
-    def groups(self) -> PyTree:
-        return jax.tree.map(lambda _: "fixed", self)
-
-    @property
-    def reparameterised(self) -> bool:
-        return False
-
-    @property
-    def holdable(self) -> bool:
-        return False
