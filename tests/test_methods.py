@@ -181,3 +181,10 @@ def test_a_method_of_ones_own():
     trained = nvi.fit(jax.random.key(0), sampler, mine.make_objective(), num_steps=2, num_particles=4).sampler
     np.testing.assert_array_equal(trained.transitions.transition.reverse.slope, sampler.transitions.transition.reverse.slope)
     assert (trained.transitions.transition.forward.slope != sampler.transitions.transition.forward.slope).all()
+
+
+def test_dimensions_must_agree(key):
+    """A target of another dimension is refused when the sampler is built, not broadcast."""
+    for dim in (1, 3):
+        with pytest.raises(ValueError, match="shape"):
+            nvi.build("smc", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(dim), 5.0), num_levels=3)

@@ -36,6 +36,7 @@ from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, I
 from nestedvi.kernels.blackjax import blackjax_move
 from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.discrete import CategoricalKernel, DistributionKernel
+from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
@@ -60,7 +61,7 @@ from nestedvi.paths.schedules import AbstractSchedule, GivenSchedule, LearnedSch
 from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
 from nestedvi.sampler.compose import compose, extend, propose, resample
-from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, run
+from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, restart, run
 from nestedvi.train.fit import Fit, Record, fit
 from nestedvi.train.objective import Objective
 from nestedvi.train.progress import ProgressBar, Reporter
@@ -85,6 +86,7 @@ __all__ = [
     "AbstractTransition",
     "Annealing",
     "Append",
+    "BijectionFlow",
     "CategoricalKernel",
     "Chain",
     "CheckpointError",
@@ -167,6 +169,7 @@ __all__ = [
     "normalise",
     "propose",
     "resample",
+    "restart",
     "ring",
     "ring_modes",
     "run",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -138,10 +139,15 @@ def build(method: str | Method, key: Key, *, target: Any, initial: Any, num_leve
     shape = jax.eval_shape(base.sample, key).shape
     if len(shape) != 1:
         raise ValueError(f"The methods' kernels move vectors; the initial density draws particles of shape {shape}.")
+    density = as_density(target)
+    try:
+        jax.eval_shape(lambda k: density.log_gamma(base.sample(k)), key)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The target cannot score what the initial density draws (shape {shape}): {error}") from error
     make = _lookup(KERNELS, "kernel", row.kernels)
     links = stack(lambda k: make(shape[0], k), key, num_levels - 1)
     if row.path == "none":
-        chain = jax.tree.map(lambda x: x[None] if hasattr(x, "ndim") else x, Chain(links))
-        return NestedSampler(base, Annealing(base, as_density(target), LinearSchedule(2)), Stacked(chain), row.resampling)
+        chain = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, Chain(links))
+        return NestedSampler(base, Annealing(base, density, LinearSchedule(2)), Stacked(chain), row.resampling)
     schedule = _lookup(PATHS, "path", row.path)(num_levels)
-    return NestedSampler(base, Annealing(base, as_density(target), schedule), Stacked(links), row.resampling)
+    return NestedSampler(base, Annealing(base, density, schedule), Stacked(links), row.resampling)

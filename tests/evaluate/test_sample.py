@@ -98,3 +98,10 @@ def test_the_pilot_finds_place_and_size():
     assert float(found.beta) == 1.0 and 1 < int(found.num_levels) < 200
     assert (abs(found.mean - LOC) < 0.2 * SCALE).all(), found.mean
     assert (abs(found.spread / SCALE - 1) < 0.2).all(), found.spread
+
+
+def test_draws_for_arviz(posterior):
+    pytest.importorskip("arviz")
+    data = posterior.to_arviz(jax.random.key(0), 50)
+    (name,) = data.posterior.data_vars
+    assert data.posterior[name].shape[:2] == (1, 50)

@@ -228,3 +228,18 @@ def test_unknown_names_suggest_the_nearest():
         nvi.Resampling("systmatic")
     with pytest.raises(nvi.UnknownNameError, match="'always'"):
         nvi.Resampling(when="allways")
+
+
+def test_residual_is_unbiased_with_many_particles():
+    """Rounding allowances must not grow with S: 100 000 particles in float32 whose S w̄ lies just under whole numbers."""
+    num = 100_000
+    copies = np.full(num, 0.97)
+    copies[:1000] = 3.97
+    w_bar = jnp.asarray(copies / copies.sum(), jnp.float32)
+    u = jax.random.uniform(jax.random.key(4), (num,))
+    ancestors = np.asarray(jax.jit(nvi.Residual().ancestors)(u, w_bar))
+    counts = np.bincount(ancestors, minlength=num)
+    expected = num * copies / copies.sum()
+    # What is left over is drawn independently: each count varies like a Poisson number of mean 0.97.
+    for group in (slice(0, 1000), slice(num - 1000, num)):
+        assert abs(counts[group].mean() - expected[group].mean()) < 4.5 * np.sqrt(1 / 1000)

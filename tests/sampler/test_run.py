@@ -287,3 +287,17 @@ def test_an_infinite_density_is_named(key):
     sampler = nvi.NestedSampler(base, nvi.Sequential([base, spike]), [nvi.Transition(kernel, kernel)])
     with pytest.raises(nvi.DensityError, match="Level 2: a weight is infinite"):
         check_run(nvi.run(key, sampler, 20).info, 20)
+
+
+def test_a_missing_reverse_kernel_is_refused(key):
+    """On one space a forward kernel alone gives improper weights."""
+    base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
+    path = nvi.Annealing(base, base, nvi.LinearSchedule(2))
+    with pytest.raises(ValueError, match="needs a reverse kernel"):
+        nvi.NestedSampler(base, path, [nvi.Transition(nvi.ResidualGaussian(1, key=key))])
+    with pytest.raises(TypeError, match="pair"):
+        nvi.propose((nvi.ResidualGaussian(1, key=key),), base)
+    with pytest.raises(TypeError, match="Stacked"):
+        nvi.NestedSampler(base, path, nvi.RandomWalk(jnp.ones(1)))
+    with pytest.raises(ValueError, match="at least one particle"):
+        nvi.run(key, nvi.NestedSampler(base, path, [nvi.RandomWalk(jnp.ones(1))]), 0)

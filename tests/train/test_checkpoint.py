@@ -418,3 +418,26 @@ def test_a_checkpoint_past_the_end_is_refused(tmp_path, compiled_once):
     train(4, checkpoint=tmp_path)
     with pytest.raises(nvi.CheckpointError, match="holds step 4"):
         train(2, checkpoint=tmp_path)
+
+
+def test_what_is_not_an_array_counts_too():
+    """Two targets given by functions, two resampling rules, two given schedules: each is another configuration."""
+
+    def prints(target, resampling="never", middle=0.5):
+        base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
+        path = nvi.Annealing(base, nvi.Density(target), nvi.GivenSchedule([0, middle, 1]))
+        links = nvi.stack(
+            lambda k: nvi.Transition(nvi.ResidualGaussian(1, key=k), nvi.ResidualGaussian(1, key=k)), jax.random.key(0), 2
+        )
+        sampler = nvi.NestedSampler(base, path, nvi.Stacked(links), nvi.Resampling(when=resampling))
+        trainer = fit_module.Trainer(sampler, nvi.Objective(), None, "sequential", 4, None)
+        return trainer.fingerprint(jax.random.key(0), trainer.start(jax.random.key(0)))
+
+    here = prints(lambda z: -jnp.sum(z**2))
+    assert prints(lambda z: -jnp.sum(z**2)) == here
+    others = [
+        prints(lambda z: -jnp.sum(z**4)),
+        prints(lambda z: -jnp.sum(z**2), "always"),
+        prints(lambda z: -jnp.sum(z**2), middle=0.1),
+    ]
+    assert all(other != here for other in others)

@@ -274,3 +274,29 @@ def test_restarts_need_a_stacked_sampler():
 def test_unknown_schedules_are_refused():
     with pytest.raises(nvi.UnknownNameError, match="'sequential'"):
         train(2, schedule="sequentiel")
+
+
+def box_sampler(key, num_levels):
+    box = nvi.Density(lambda z: jnp.where(jnp.all(jnp.abs(z) < 1), 0.0, -jnp.inf))
+    return nvi.build("nvir-star", key, target=box, initial=nvi.DiagonalNormal(jnp.zeros(1), 1.0), num_levels=num_levels)
+
+
+def test_a_target_of_bounded_support_trains(key):
+    """−inf is legal: with a learned path every step still gives a finite gradient."""
+    objective = nvi.get_method("nvir-star").make_objective()
+    trained = nvi.fit(key, box_sampler(key, 3), objective, num_steps=30, num_particles=32)
+    assert trained.skipped.sum() == 0
+
+
+def test_reverse_kernels_that_leave_the_support_are_warned_of(key):
+    """With K = 2 the base has mass everywhere and log Z = log 2 is found; with K = 3 a Gaussian r_2 reaches out of the box."""
+    quality = nvi.evaluate(key, box_sampler(key, 2), num_particles=400, num_batches=50)
+    assert abs(quality.log_Z - np.log(2.0)) < 4.5 * quality.log_Z_stderr
+    with pytest.warns(nvi.NestedviWarning, match="too low"):
+        nvi.evaluate(key, box_sampler(key, 3), num_particles=50, num_batches=2)
+
+
+def test_an_objective_must_be_one(key):
+    sampler = nvi.build("nvi", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=2)
+    with pytest.raises(TypeError, match=r"nvi\.Objective"):
+        nvi.fit(key, sampler, "nvi", num_steps=1, num_particles=4)

@@ -141,16 +141,11 @@ def annealing(
     Ctrl-C saves; the same command goes on with the cell that it was in.
     """
     from nestedvi.experiments.annealing import AnnealingConfig, quick_config, reproduce_annealing
-    from nestedvi.methods import get_method
-    from nestedvi.train.schedules import get_schedule
 
     given = _given(methods=_names(methods), restarts=restarts, iterations=iterations, schedule=schedule)
     if levels is not None:
         given["levels"] = tuple(_positive("K", k) for k in _names(levels) or ())
     config = AnnealingConfig(seed=seed, **given)
-    for name in config.methods:
-        get_method(name)
-    get_schedule(config.schedule)
     if quick:
         config = quick_config(config)
     reproduce_annealing(config, out, jobs=jobs, console=err_console)

@@ -13,7 +13,7 @@ from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
 
-__all__ = ["AbstractDensity", "AbstractSampleable", "Density", "Numpyro", "Scaled", "as_density", "as_sampleable"]
+__all__ = ["AbstractDensity", "AbstractSampleable", "Density", "Numpyro", "Scaled", "as_density", "as_sampleable", "check_shape"]
 
 
 class AbstractDensity(eqx.Module):
@@ -105,6 +105,12 @@ class Scaled(AbstractSampleable):
 
     def sample(self, key: Key) -> Particle:
         return self.base.sample(key)
+
+
+def check_shape(z: Any, shape: tuple[int, ...], who: str) -> None:
+    """A density of a fixed dimension must not broadcast over a particle of another."""
+    if jnp.shape(z) != shape:
+        raise ValueError(f"{who} scores particles of shape {shape}; got shape {jnp.shape(z)}.")
 
 
 def as_density(thing: Any) -> AbstractDensity:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.base import AbstractSampleable, check_shape
 
 __all__ = ["DiagonalNormal", "GaussianMixture"]
 
@@ -27,6 +27,7 @@ class DiagonalNormal(AbstractSampleable):
         self.loc, self.log_scale = loc, jnp.broadcast_to(jnp.log(scale), loc.shape)
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        check_shape(z, self.loc.shape, "This DiagonalNormal")
         eps = (z - self.loc) * jnp.exp(-self.log_scale)
         return jnp.sum(-0.5 * eps**2 - self.log_scale - 0.5 * np.log(2 * np.pi))
 
@@ -59,6 +60,7 @@ class GaussianMixture(AbstractSampleable):
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         dim = self.means.shape[1]
+        check_shape(z, (dim,), "This GaussianMixture")
         square = jnp.sum((z - self.means) ** 2, axis=1) / self.variance
         log_norm = 0.5 * dim * np.log(2 * np.pi * self.variance)
         return jax.nn.logsumexp(self.log_weights - 0.5 * square) - log_norm

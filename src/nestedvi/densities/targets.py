@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable, Scaled
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, Scaled, check_shape
 from nestedvi.densities.gaussian import GaussianMixture
 from nestedvi.errors import UnknownNameError
 
@@ -33,6 +33,7 @@ class Funnel(AbstractSampleable):
     """Neal's funnel: x_0 ~ N(0, 3²), x_i ~ N(0, exp(x_0)) for the other nine coordinates."""
 
     def log_gamma(self, z: Float[Array, "10"]) -> Scalar:
+        check_shape(z, (10,), "Funnel")
         neck, rest = z[0], z[1:]
         log_neck = -0.5 * (neck / 3.0) ** 2 - np.log(3.0) - 0.5 * np.log(2 * np.pi)
         log_rest = -0.5 * rest**2 * jnp.exp(-neck) - 0.5 * neck - 0.5 * np.log(2 * np.pi)
@@ -56,6 +57,7 @@ class ManyWell(AbstractDensity):
     """Sixteen double wells in 32 dimensions: Σ −x⁴ + 6x² + x/2 − y²/2 over (x, y) pairs."""
 
     def log_gamma(self, z: Float[Array, "32"]) -> Scalar:
+        check_shape(z, (32,), "ManyWell")
         x, y = z[0::2], z[1::2]
         return jnp.sum(-(x**4) + 6 * x**2 + 0.5 * x - 0.5 * y**2)
 
@@ -64,6 +66,7 @@ class TwoMoons(AbstractDensity):
     """Two facing crescents: −((|z| − 2)/0.2)²/2 + log Σ_± exp(−((z_1 ∓ 2)/0.3)²/2)."""
 
     def log_gamma(self, z: Float[Array, "2"]) -> Scalar:
+        check_shape(z, (2,), "TwoMoons")
         radius = jnp.sqrt(jnp.sum(z**2) + 1e-12)
         left, right = -0.5 * ((z[0] + 2) / 0.3) ** 2, -0.5 * ((z[0] - 2) / 0.3) ** 2
         return -0.5 * ((radius - 2) / 0.2) ** 2 + jnp.logaddexp(left, right)
@@ -73,6 +76,7 @@ class Rings(AbstractDensity):
     """Four concentric circles of radius 1.5, 3, 4.5, 6 and width 0.25."""
 
     def log_gamma(self, z: Float[Array, "2"]) -> Scalar:
+        check_shape(z, (2,), "Rings")
         radius = jnp.sqrt(jnp.sum(z**2) + 1e-12)
         return jax.nn.logsumexp(-0.5 * ((radius - 1.5 * jnp.arange(1, 5)) / 0.25) ** 2)
 

@@ -63,14 +63,20 @@ def coefficients(
     f, g = jax.vmap(divergence.value)(l), divergence.slope(l)
     silent = lambda x: jnp.where(alive, x, 0.0)  # noqa: E731
     f, g = silent(f), silent(g)
-    score_signal = f if hold_q else f - g
-    control = _leave_one_out(score_signal, w_in) if baseline else 0.0
+    # A live particle that γ_k excludes makes a reverse KL infinite. That is reported; the terms that f multiplies are taken over
+    # the others, so that targets with bounded support can be learned.
+    countable = jnp.isfinite(f)
+    w_f = w_in * countable
+    w_f = w_f / jnp.where(jnp.sum(w_f) > 0, jnp.sum(w_f), 1.0)
+    f_here = jnp.where(countable, f, 0.0)
+    score_signal = f_here if hold_q else f_here - g
+    control = _leave_one_out(score_signal, w_f) if baseline else 0.0
     return Coefficients(
         direct=w_in * g,
         pathwise=w_in * silent(divergence.landing_slope(l)),
         normaliser=-jnp.sum(w_in * g) * normalise(log_w_out),
-        gamma_prev=w_in * (f - g - jnp.sum(w_in * (f - g))),
-        score=w_in * (f - control),
+        gamma_prev=w_f * (f_here - g - jnp.sum(w_f * (f_here - g))),
+        score=w_f * (f_here - control),
         divergence=jnp.sum(w_in * f),
     )
 

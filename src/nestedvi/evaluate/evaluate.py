@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key, PerLevel, Scalar
-from nestedvi.densities.base import AbstractSampleable
+from nestedvi._types import Key, Particle, Scalar
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.kernels.base import Context
 from nestedvi.particles.resampling import Resampling
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
-from nestedvi.sampler.nested import LevelInfo, NestedSampler, check_run, level_arrays, run
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
+from nestedvi.paths.sequence import Sequential, StackedDensities
+from nestedvi.sampler.level import Level
+from nestedvi.sampler.nested import LevelInfo, NestedSampler, check_run, level_arrays, run, warn_support
 
 __all__ = ["Evaluation", "evaluate", "upper_bound"]
 
@@ -64,6 +67,7 @@ def evaluate(
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
     log_Z_hats, info = _batches(jax.random.split(key_lower, num_batches), sampler, num_particles, at_once)
     check_run(info, num_particles)
+    warn_support(sampler, info)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
     upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
     mean_of = lambda x: np.asarray(jnp.mean(x, axis=0))  # noqa: E731
@@ -91,12 +95,23 @@ def _stderr(values: Float[Array, " batches"]) -> float:
     return float(jnp.std(values, ddof=1) / np.sqrt(num)) if num > 1 else float("nan")
 
 
+def _last_density(path: AbstractPath) -> AbstractDensity | None:
+    """γ_K as a density of its own, where the path has one."""
+    if isinstance(path, Annealing):
+        return path.target
+    if isinstance(path, Sequential):
+        return path.densities[-1]
+    if isinstance(path, StackedDensities):
+        return jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, path.stacked)
+    return None
+
+
 def _upper(key, sampler: NestedSampler, num_particles, num_batches, at_once):
-    path = sampler.path
-    if not (isinstance(path, Annealing) and isinstance(path.target, AbstractSampleable) and sampler.homogeneous):
+    exact = _last_density(sampler.path)
+    if not isinstance(exact, AbstractSampleable):
         return None
     try:
-        return _upper_batches(jax.random.split(key, num_batches), sampler, path.target, num_particles, at_once)
+        return _upper_batches(jax.random.split(key, num_batches), sampler, exact, num_particles, at_once)
     except NotImplementedError:
         return None
 
@@ -107,35 +122,41 @@ def _upper_batches(keys, sampler, exact, num_particles, at_once):
 
 
 def upper_bound(key: Key, sampler: NestedSampler, exact: AbstractSampleable, num_particles: int) -> Scalar:
-    """One draw of log (1/S) Σ w with one particle drawn backwards from the target and S-1 forwards: E[·] ≥ log Z.
+    """One draw of log (1/S) Σ w with one particle drawn backwards from `exact` (γ_K) and S-1 forwards: E[·] ≥ log Z.
 
-    Resampling is switched off for it: the particles must be independent chains.
+    Resampling is switched off for it: the particles must be independent chains. The path's densities must live on one space, and
+    every transition must have a reverse kernel that can be drawn from.
     """
     key_exact, key_back, key_forward = jax.random.split(key, 3)
-    backwards = _log_w_backwards(key_back, sampler, exact.sample(key_exact))
+    backwards = _log_w_backwards(key_back, sampler, exact, exact.sample(key_exact))
     if num_particles == 1:
         return backwards
-    chains = eqx.tree_at(lambda s: s.resampling, sampler, Resampling(when="never"))
+    chains = NestedSampler(sampler.initial, sampler.path, sampler.transitions, Resampling(when="never"))
     log_w = run(key_forward, chains, num_particles - 1).particles.log_w
     return jax.nn.logsumexp(jnp.append(log_w, backwards)) - np.log(num_particles)
 
 
-def _log_w_backwards(key: Key, sampler: NestedSampler, z: PerLevel) -> Scalar:
+def _log_w_backwards(key: Key, sampler: NestedSampler, exact: AbstractSampleable, z: Particle) -> Scalar:
     """log w of a chain z_K, z_{k-1} ~ r_{k-1}(· | z_k): γ_K(z_K) Π r_{k-1} / q_1(z_1) Π q_k."""
     path = sampler.path
-    assert isinstance(path, Annealing)
-    arrays, rebuild = level_arrays(sampler)
+    if not isinstance(path, AbstractFixedSupportPath):
+        raise ValueError("An upper bound runs the sampler backwards, which a path of growing support does not allow.")
 
-    def back(carry, inputs):
+    def back(carry, level: Level, key_level: Key):
         z, total = carry
-        slice_, key_level = inputs
-        level = rebuild(slice_)
         context = Context(level.theta, lambda z: path.log_density(level.theta, path.stats(z)))
         z_prev, aux = level.transition.reverse_move(key_level, z, context)
         scores = level.transition.score(z, z_prev, aux, context)
-        return (z_prev, total + scores.log_r - scores.log_q), None
+        return z_prev, total + scores.log_r - scores.log_q
 
     keys = jax.random.split(key, sampler.num_levels - 1)
-    start = z, path.target.log_gamma(z)
-    (first, total), _ = jax.lax.scan(back, start, (arrays, keys), reverse=True)
+    carry = z, exact.log_gamma(z)
+    if sampler.homogeneous:
+        arrays, rebuild = level_arrays(sampler)
+        body = lambda carry, inputs: (back(carry, rebuild(inputs[0]), inputs[1]), None)  # noqa: E731
+        carry, _ = jax.lax.scan(body, carry, (arrays, keys), reverse=True)
+    else:
+        for k in range(sampler.num_levels, 1, -1):
+            carry = back(carry, sampler.level(k), keys[k - 2])
+    first, total = carry
     return total - (sampler.initial.log_gamma(first) - sampler.initial.log_Z)

@@ -16,7 +16,7 @@ from nestedvi.errors import DensityError, NestedviWarning
 from nestedvi.evaluate.pilot import pilot
 from nestedvi.methods import Method, build, get_method
 from nestedvi.particles.weights import ess, khat, log_Z_hat_stderr
-from nestedvi.sampler.nested import NestedSampler, check_run, run
+from nestedvi.sampler.nested import NestedSampler, check_run, run, warn_support
 from nestedvi.train.fit import fit
 
 __all__ = ["Posterior", "sample"]
@@ -44,6 +44,14 @@ class Posterior(NamedTuple):
         """`num` draws with equal weights."""
         index = jax.random.categorical(key, self.log_weights, shape=(num,))
         return jax.tree.map(lambda x: x[index], self.samples)
+
+    def to_arviz(self, key: Key, num: int = 1000) -> Any:
+        """`num` equally weighted draws as ArviZ inference data (needs the extra `nestedvi[arviz]`)."""
+        import arviz
+
+        draws = self.resample(key, num)
+        named = draws if isinstance(draws, dict) else {"z": draws}
+        return arviz.from_dict(posterior={name: np.asarray(x)[None] for name, x in named.items()})
 
 
 def sample(
@@ -80,6 +88,12 @@ def sample(
             "The log density is NaN or −inf wherever the search looked (centred Gaussians of scale 0.3 to 30). "
             "Shift or rescale it so that some of its mass is there."
         )
+    if float(place.beta) < 1:
+        warnings.warn(
+            f"The search for the target's place stopped at β = {float(place.beta):.3f} of 1: the base may be far from its mass.",
+            NestedviWarning,
+            stacklevel=2,
+        )
     scale = place.spread / _SPREAD
     target = Density(lambda u: density.log_gamma(place.mean + scale * u) + jnp.sum(jnp.log(scale)))
     row = get_method(method)
@@ -95,6 +109,8 @@ def _on_vectors(log_density, dim, example):
     density = as_density(log_density)
     if (dim is None) == (example is None):
         raise ValueError("Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one of them.")
+    if dim is not None and dim < 1:
+        raise ValueError(f"A particle has at least one coordinate; got dim = {dim}.")
     if example is None:
         return density, lambda z: z, int(dim)
     flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.asarray(x, dtype=jnp.result_type(float)), example))
@@ -105,6 +121,7 @@ def _posterior(key, sampler, num_particles, finish) -> Posterior:
     per_batch = -(-num_particles // _BATCHES)
     runs = jax.jit(jax.vmap(lambda k: run(k, sampler, per_batch)))(jax.random.split(key, _BATCHES))
     check_run(runs.info, per_batch)
+    warn_support(sampler, runs.info)
     log_Z, stderr = log_Z_hat_stderr(runs.log_Z_hat)
     log_w = runs.particles.log_w.reshape(-1)[:num_particles]
     samples = jax.vmap(finish)(runs.particles.z.reshape(-1, runs.particles.z.shape[-1])[:num_particles])

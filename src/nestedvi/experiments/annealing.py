@@ -24,7 +24,7 @@ from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.quadrature import neighbour_kl
 from nestedvi.experiments.bench import gradient_temp_bytes
 from nestedvi.kernels.base import stack
-from nestedvi.methods import METHODS, build
+from nestedvi.methods import METHODS, build, get_method
 from nestedvi.particles.weights import normalise
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import GivenSchedule, LinearSchedule
@@ -39,9 +39,10 @@ from nestedvi.report.annealing import (
 )
 from nestedvi.report.figures import sampling_figure, save_figure
 from nestedvi.report.files import output_folder, provenance, write_atomic, write_json, write_text
-from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.sampler.nested import NestedSampler, restart, run
 from nestedvi.train.fit import Fit, fit
 from nestedvi.train.progress import GridProgress
+from nestedvi.train.schedules import get_schedule
 
 __all__ = ["PAPER", "AnnealingConfig", "Cell", "quick_config", "reproduce_annealing"]
 
@@ -114,12 +115,27 @@ class AnnealingConfig:
         (16000, 36, 1e-3),
     )
 
+    top_only: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.methods or not self.levels:
+            raise ValueError("The annealing experiment needs at least one method and one value of K.")
+        for name in self.methods:
+            get_method(name).make_objective()
+        for k in self.levels:
+            if k < 2 or self.budget // k < 2:
+                raise ValueError(f"K must be between 2 and {self.budget // 2} (K · particles = {self.budget}); got {k}.")
+        if self.restarts < 1 or self.iterations < 1:
+            raise ValueError(f"Restarts and iterations must be at least 1; got {self.restarts} and {self.iterations}.")
+        get_schedule(self.schedule)
+
 
 def quick_config(config: AnnealingConfig) -> AnnealingConfig:
     """A coarse version of everything: minutes on two cores."""
     return replace(
         config,
-        levels=(max(config.levels),),
+        top_only=True,
+        average=0.99,
         restarts=min(config.restarts, 2),
         iterations=min(config.iterations, 1000),
         eval_batches=20,
@@ -183,7 +199,8 @@ def _cell(config: AnnealingConfig, name: str, method: str, K: int, **changes: An
 def table_cells(config: AnnealingConfig) -> Iterator[Cell]:
     """The paper's table, largest K first: the figures are made of those cells."""
     top = max(config.levels)
-    places = [(k, method) for method in config.methods for k in _ONLY_AT.get(method, config.levels)]
+    usual = (top,) if config.top_only else config.levels
+    places = [(k, method) for method in config.methods for k in _ONLY_AT.get(method, usual) if k in config.levels]
     for k, method in sorted(places, key=lambda place: -place[0]):
         yield _cell(config, f"{method}-K{k}", method, k, draw=k == top and method in _SAMPLES + _SAMPLES_FLOW)
 
@@ -204,7 +221,7 @@ def large_k_cells(config: AnnealingConfig) -> Iterator[Cell]:
 def budget_cells(config: AnnealingConfig) -> Iterator[Cell]:
     """Short trainings of NVIR* at K = 8 with a cosine decay of the learning rate to zero."""
     for iterations, particles, rate in config.budgets:
-        training = {"iterations": iterations, "particles": particles, "learning_rate": rate, "decay": True}
+        training = {"iterations": iterations, "particles": particles, "learning_rate": rate, "decay": True, "average": None}
         yield _cell(config, f"budget-{iterations}-{rate:g}", "nvir-star", 8, **training)
 
 
@@ -250,15 +267,10 @@ def run_cell(cell: Cell, folder: Path, reporter: Any) -> tuple[dict[str, Any], d
     return row, arrays
 
 
-def restart_of(sampler: NestedSampler, i: int) -> NestedSampler:
-    """The i-th of stacked samplers."""
-    return jax.tree.map(lambda x: x[i] if eqx.is_array(x) else x, sampler)
-
-
 def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A row of the table, and what the figures need."""
     key_eval, key_draw = jax.random.split(key)
-    samplers = [restart_of(trained.sampler, i) for i in range(cell.restarts)]
+    samplers = [restart(trained.sampler, i) for i in range(cell.restarts)]
     sizes = {"num_particles": cell.eval_particles, "num_batches": cell.eval_batches}
     results = [evaluate(jax.random.fold_in(key_eval, i), s, **sizes, bounds=False) for i, s in enumerate(samplers)]
     log_Z = np.array([r.lower_bound for r in results])
@@ -311,11 +323,13 @@ def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, jobs: int =
     """Runs the grid, `jobs` cells at a time; writes `results.json`, `table.md` and the figures; returns the first's content."""
     folder = output_folder(out)
     cells_folder = output_folder(folder / "cells")
+    # What lies beyond the table is a study of NVIR*.
+    beyond = "nvir-star" in config.methods
     groups = {
         "rows": list(table_cells(config)),
-        "targets": list(target_cells(config)),
-        "large_k": list(large_k_cells(config)),
-        "budget": list(budget_cells(config)),
+        "targets": list(target_cells(config)) if beyond else [],
+        "large_k": list(large_k_cells(config)) if beyond else [],
+        "budget": list(budget_cells(config)) if beyond else [],
     }
     cells = [cell for group in groups.values() for cell in group]
     rows: dict[str, Any] = {}
@@ -347,8 +361,9 @@ def _public(row: dict[str, Any]) -> dict[str, Any]:
 def _tables(content: dict[str, Any]) -> str:
     labels = {name: method.label for name, method in METHODS.items()}
     parts = ["# Annealing: log Ẑ and ESS", results_table(content["rows"], labels, PAPER)]
-    parts += ["# Many levels, NVIR*, level-parallel training", large_k_table(content["large_k"])]
-    parts += ["# Training budgets, NVIR*, cosine decay", budget_table(content["budget"])]
+    if content["large_k"]:
+        parts += ["# Many levels, NVIR*, level-parallel training", large_k_table(content["large_k"])]
+        parts += ["# Training budgets, NVIR*, K = 8, cosine decay", budget_table(content["budget"])]
     return "\n\n".join(parts)
 
 
@@ -370,8 +385,9 @@ def _figures(
     curves = {label(m): here[m]["ess_rolling"] for m in _CURVES if m in here}
     if curves:
         save_figure(training_figure(curves, config.iterations), folder / "training_ess.png")
-    save_figure(targets_figure([_target_entry(arrays, *entry) for entry in config.targets]), folder / "targets.png")
-    save_figure(large_k_figure(content["large_k"], TARGETS["ring"].log_Z), folder / "large_k.png")
+    if content["large_k"]:
+        save_figure(targets_figure([_target_entry(arrays, *entry) for entry in config.targets]), folder / "targets.png")
+        save_figure(large_k_figure(content["large_k"], TARGETS["ring"].log_Z), folder / "large_k.png")
     return {name: values.mean(axis=0) for name, values in kls.items()}
 
 

@@ -89,7 +89,7 @@ class Residual(AbstractScheme):
         num = w_bar.shape[0]
         # S w̄ that is a whole number up to rounding must count as that number, or a copy is lost.
         scaled = num * w_bar
-        sure = jnp.floor(scaled + 4 * num * jnp.finfo(w_bar.dtype).eps)
+        sure = jnp.floor(scaled * (1 + 8 * jnp.finfo(w_bar.dtype).eps))
         ends = jnp.cumsum(sure)
         slots = jnp.arange(num)
         certain = _search(ends, slots)

@@ -62,7 +62,8 @@ def training_figure(curves: Row, iterations: int) -> Figure:
     panels = np.ravel(figure.subplots(-(-len(curves) // 3), min(3, len(curves)), sharex=True, sharey=True, squeeze=False))
     for axes, (label, values), colour in zip(panels, curves.items(), _COLOURS * 2, strict=False):
         values = np.asarray(values)
-        x = np.linspace(0, iterations, len(values))
+        # A rolling mean over 100 steps exists from step 100 on.
+        x = np.linspace(min(100, iterations), iterations, len(values))
         mean, spread = values.mean(axis=1), 2 * values.std(axis=1)
         axes.plot(x, mean, color=colour)
         axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)
@@ -95,7 +96,7 @@ def large_k_figure(rows: Sequence[Row], log_Z: float) -> Figure:
     panels[0].set(title="log Ẑ")
     panels[1].errorbar(k, [r["ess_percent"] for r in rows], yerr=[2 * r["ess_percent_std"] for r in rows], **style)
     panels[1].set(title="ESS %", ylim=(0, 102))
-    panels[2].plot(k, [1e6 * r["step_seconds"] for r in rows], **style)
+    panels[2].plot(k, [1e6 * (r["step_seconds"] or np.nan) for r in rows], **style)
     panels[2].set(title="µs a training step", yscale="log")
     for name, colour in (("level_parallel_temp_bytes", INK), ("sequential_temp_bytes", ACCENT)):
         panels[3].plot(
@@ -118,9 +119,8 @@ def large_k_table(rows: Sequence[Row]) -> str:
     for r in rows:
         sizes = " | ".join(f"{r[n] / 1e6:.2f} MB" for n in ("level_parallel_temp_bytes", "sequential_temp_bytes"))
         quality = f"{r['log_Z_hat_mean']:.3f} ± {r['log_Z_hat_std']:.3f} | {r['ess_percent']:.1f} ± {r['ess_percent_std']:.1f}"
-        lines.append(
-            f"| {r['K']} | {r['particles']} | {quality} | {1e6 * r['step_seconds']:.0f} | {r['train_seconds']:.0f} | {sizes} |"
-        )
+        step = 1e6 * (r["step_seconds"] or np.nan)
+        lines.append(f"| {r['K']} | {r['particles']} | {quality} | {step:.0f} | {r['train_seconds']:.0f} | {sizes} |")
     return "\n".join(lines) + "\n"
 
 

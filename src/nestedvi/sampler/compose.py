@@ -31,6 +31,8 @@ def propose(via: Any, target: Any, *, learn_target: bool = False) -> _Stage:
     First in a program, `via` is a distribution q_1; later it is a transition, or a pair (forward kernel, reverse kernel).
     """
     if isinstance(via, tuple):
+        if len(via) != 2:
+            raise TypeError(f"propose wants a pair (forward kernel, reverse kernel); got a tuple of {len(via)}.")
         via = Transition(*via)
     elif isinstance(via, AbstractKernel):
         raise TypeError(

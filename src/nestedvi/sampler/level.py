@@ -122,7 +122,8 @@ def _by_score(flow: Flow, transition: AbstractTransition) -> bool:
 def terms(key: Key, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = PLAIN) -> Terms:
     """Moves every particle and evaluates the factors of its increment."""
     transition, theta = level.transition, level.theta
-    context = _context(path, theta)
+    # Partial optimisation holds θ_k in its role as target, also where a kernel reads it.
+    context = _context(hold(path), hold(theta)) if flow.hold_theta else _context(path, theta)
     keys = particle_keys(key, incoming.log_w.shape[0])
     z, aux = jax.vmap(lambda key, z_prev: transition.move(key, z_prev, context))(keys, incoming.z)
     if _by_score(flow, transition) or not (transition.reparameterised or transition.holdable):
@@ -153,7 +154,7 @@ def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: Abstr
     log_q = scores.log_q
     if flow.hold_q and transition.holdable:
         # Sticking the landing: E[∂log q_k/∂φ̂] = 0, so only the way through z_k is kept.
-        log_q = _score(hold(transition), path, theta, z, incoming.z, aux).log_q
+        log_q = _score(hold(transition), hold(path), hold(theta), z, incoming.z, aux).log_q
     return Terms(
         z=z,
         stats=stats,

@@ -4,6 +4,7 @@
 kind run in a scan (parameters stacked on a leading axis); unequal levels are a Python loop around the same function.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
-from nestedvi.errors import DensityError
+from nestedvi.errors import DensityError, NestedviWarning
 from nestedvi.kernels.base import AbstractTransition, Independent, Transition
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractPath
+from nestedvi.paths.sequence import StackedDensities
 from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
 
 __all__ = [
@@ -32,8 +35,10 @@ __all__ = [
     "level_arrays",
     "level_info",
     "level_noise",
+    "restart",
     "run",
     "scan_levels",
+    "warn_support",
 ]
 
 
@@ -69,11 +74,23 @@ class NestedSampler(eqx.Module):
         self.initial, self.path = as_sampleable(initial), path
         self.transitions = tuple(transitions) if isinstance(transitions, list) else transitions
         self.resampling = Resampling(when="never") if resampling is None else resampling
+        if not isinstance(self.transitions, Stacked | Shared | tuple):
+            raise TypeError(
+                f"Transitions are Stacked(…), Shared(…, num) or a list; got {type(self.transitions).__name__}. "
+                "For K-1 transitions with parameters of their own use Stacked(nvi.stack(make, key, K - 1))."
+            )
         num = len(self.transitions) if isinstance(self.transitions, tuple) else self.transitions.num
         if num != path.num_levels - 1:
             raise ValueError(
                 f"A path of K = {path.num_levels} densities needs K-1 = {path.num_levels - 1} transitions; got {num}."
             )
+        if isinstance(path, Annealing | StackedDensities):
+            for transition in self.transitions if isinstance(self.transitions, tuple) else (self.transitions.transition,):
+                if isinstance(transition, Transition) and transition.reverse is None:
+                    raise ValueError(
+                        "All densities of this path live on one space, so a forward kernel needs a reverse kernel: without one "
+                        "the weights are not proper. Use Transition(forward, reverse)."
+                    )
         if isinstance(self.resampling, tuple) and len(self.resampling) != num:
             raise ValueError(f"Resampling needs one rule, or one for each of {num} moves; got {len(self.resampling)}.")
 
@@ -166,6 +183,11 @@ def level_noise(sampler: NestedSampler, key: Key) -> Any:
     return [(rule.noise(keys[0, j][None])[0], keys[1, j]) for j, rule in enumerate(rules)]
 
 
+def restart(sampler: NestedSampler, i: int) -> NestedSampler:
+    """The i-th of samplers that were built and trained side by side (`nvi.stack`, `nvi.fit(restarts=…)`)."""
+    return _index(sampler, i)
+
+
 class LevelInfo(NamedTuple):
     """What a level reports. Nothing here is needed by the next level."""
 
@@ -174,6 +196,7 @@ class LevelInfo(NamedTuple):
     mean_log_v: Scalar
     kl_forward: Scalar
     num_nan: Int[Array, ""]
+    num_excluded: Int[Array, ""]
     resampled: Bool[Array, ""]
 
 
@@ -190,6 +213,7 @@ def level_info(incoming: Particles, out: Particles, level_terms: Terms, resample
         mean_log_v=mean - log_ratio,
         kl_forward=forward - log_ratio,
         num_nan=jnp.sum(jnp.isnan(log_v)),
+        num_excluded=jnp.sum(jnp.isneginf(out.log_w)),
         resampled=jnp.asarray(resampled),
     )
 
@@ -219,6 +243,8 @@ def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool =
 
     `history=True` keeps the particles of every level (as a stack, or as a tuple when levels differ in shape).
     """
+    if num_particles < 1:
+        raise ValueError(f"A run needs at least one particle; got {num_particles}.")
     key_first, key_rest = jax.random.split(key)
     start = nothing_in(num_particles)
     first = terms(key_first, start, sampler.first_level(), sampler.path, flow)
@@ -250,6 +276,23 @@ def _run_ragged(body, sampler, particles, info, extras) -> Run:
         kept.append(out)
     stack = lambda *xs: jnp.stack(xs)  # noqa: E731
     return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept))
+
+
+def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
+    """Warns when an intermediate density excludes particles that a reverse kernel may well propose to come from.
+
+    Proper weighting needs r_{k-1}(· | z_k) to stay where γ_{k-1} has mass; a Gaussian does not, and log Ẑ is then too low.
+    """
+    if not isinstance(sampler.path, Annealing) or not isinstance(sampler.level(2).transition, Transition):
+        return
+    excluded = np.asarray(info.num_excluded).reshape(-1, np.shape(info.num_excluded)[-1]).max(axis=0)[:-1]
+    if excluded.any():
+        warnings.warn(
+            f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach outside its "
+            "support make log Ẑ too low. Use unbounded coordinates (NumPyro's transforms, say), MCMC moves, or K = 2.",
+            NestedviWarning,
+            stacklevel=3,
+        )
 
 
 def check_run(info: LevelInfo, num_particles: int) -> None:

@@ -5,6 +5,7 @@ Every step's randomness is folded from (key, step), so that a resumed training c
 """
 
 import hashlib
+import re
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.errors import CheckpointError, NonFiniteGradientError
+from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.checkpoint import Checkpoints, describe
 from nestedvi.train.objective import Objective
@@ -116,6 +118,11 @@ def fit(
     - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is skipped and counted.
     """
     objective = Objective() if objective is None else objective
+    if not isinstance(objective, Objective):
+        raise TypeError(
+            f"The objective is an nvi.Objective; got {objective!r}. For a method's use nvi.get_method(name).make_objective(), "
+            "for a divergence nvi.Objective(name)."
+        )
     if num_steps < 1 or num_particles < 1:
         raise ValueError(f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and {num_particles}.")
     if average is not None and not 0 < average < 1:
@@ -240,8 +247,25 @@ class Trainer:
             "optimiser": {"state": describe(state.opt_state), "probe": self._probe(state)},
             "parameters": describe(state.params),
             "fixed": _digest_arrays(self.fixed),
+            "structure": _describe_static(self.static),
+            "densities": self._probe_path(state),
             "start": _digest_arrays(self.params),
         }
+
+    def _probe_path(self, state: _State) -> list[str]:
+        """A density may be any function: its values at one draw from q_1 tell two of them apart."""
+
+        def one(params, fixed):
+            sampler = self.sampler(params, fixed)
+            path, first = sampler.path, sampler.first_level()
+            stats = path.stats(sampler.initial.sample(jax.random.key(1)))
+            values = [path.log_gamma(first.theta, stats, None)]
+            if sampler.homogeneous and isinstance(path, AbstractFixedSupportPath):
+                values += [path.log_density(sampler.level(k).theta, stats) for k in range(2, min(sampler.num_levels, 4) + 1)]
+                values.append(path.log_density(sampler.level(sampler.num_levels).theta, stats))
+            return jnp.stack(values)
+
+        return [f"{x:.4g}" for x in np.ravel(jax.jit(self._over_restarts(one))(state.params, self.fixed))]
 
     def _probe(self, state: _State) -> list[str]:
         """An optimiser is made of closures: its answers to changing gradients, early and late in training, tell two apart."""
@@ -263,6 +287,11 @@ def _describe_objective(objective: Objective) -> dict[str, Any]:
     """The same text in every process, which a set's own order is not; a divergence given by a function is told by its values."""
     fields = {name: sorted(x) if isinstance(x, frozenset) else repr(x) for name, x in vars(objective).items()}
     return {**fields, "slope": [f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))]}
+
+
+def _describe_static(static: PyTree) -> str:
+    """Everything of a sampler that is not an array (resampling rules, schedules, step counts), without memory addresses."""
+    return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(static)).encode()).hexdigest()[:16]
 
 
 def _digest_arrays(tree: PyTree) -> str:
@@ -320,7 +349,7 @@ class _History:
         return self.parts[0]
 
 
-def _resume(store: Checkpoints, trainer: Trainer, state: _State, key: Key) -> tuple[int, _State, list[Record]]:
+def _resume(store: Checkpoints, trainer: Trainer, state: _State, key: Key) -> tuple[int, _State, list[Record], float]:
     info = jax.eval_shape(trainer.chunk, key, state, trainer.fixed, 0, 1)[1]
 
     def template(step: int):
@@ -329,22 +358,23 @@ def _resume(store: Checkpoints, trainer: Trainer, state: _State, key: Key) -> tu
 
     found = store.restore(template)
     if found is None:
-        return 0, state, []
-    done, (state, record, _) = found
-    return done, jax.tree.map(jnp.asarray, state), [record]
+        return 0, state, [], 0.0
+    done, (state, record, seconds) = found
+    return done, jax.tree.map(jnp.asarray, state), [record], float(seconds[0])
 
 
 def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_seconds, max_nonfinite) -> Fit:
-    done, history = 0, _History()
+    done, history, before = 0, _History(), 0.0
     if store is not None:
-        done, state, history.parts = _resume(store, trainer, state, key)
+        done, state, history.parts, before = _resume(store, trainer, state, key)
         if done > num_steps:
             raise CheckpointError(
                 f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask for at least {done}, or use "
                 "another folder."
             )
     count, began, saved = 8, time.perf_counter(), time.perf_counter()
-    save = lambda: store is not None and store.save(done, (state, history.whole(), np.zeros(1)))  # noqa: E731
+    spent = lambda: before + time.perf_counter() - began  # noqa: E731
+    save = lambda: store is not None and store.save(done, (state, history.whole(), np.array([spent()])))  # noqa: E731
     reporter.start(num_steps, done)
     try:
         with _interruptible() as asked:
@@ -378,7 +408,7 @@ def _loop(key, trainer: Trainer, state, store, num_steps, reporter, checkpoint_s
     record = history.whole() if history.parts else Record(*(np.zeros(0),) * 4)
     sampler = trainer.sampler(trainer.learned(state), trainer.fixed)
     step_seconds = float(np.median(pace)) if pace else float("nan")
-    return Fit(sampler, record, np.asarray(state.skipped), done, time.perf_counter() - began, step_seconds)
+    return Fit(sampler, record, np.asarray(state.skipped), done, spent(), step_seconds)
 
 
 def _check_streak(state: _State, max_nonfinite: int) -> None:

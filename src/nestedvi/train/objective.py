@@ -45,7 +45,7 @@ class Objective(eqx.Module):
         divergence: str | AbstractDivergence = "reverse-kl",
         *,
         kind: str = "nested",
-        learn: Iterable[str] = ("forward", "reverse"),
+        learn: str | Iterable[str] = ("forward", "reverse"),
         optimise: str = "full",
         estimator: str = "auto",
         sticking_the_landing: bool = True,
@@ -54,7 +54,8 @@ class Objective(eqx.Module):
     ):
         self.kind = _one_of("objective", kind, ("nested", "bound"))
         self.divergence = get_divergence(divergence)
-        self.learn = frozenset(_one_of("parameter group", name, GROUPS) for name in learn)
+        names = (learn,) if isinstance(learn, str) else learn
+        self.learn = frozenset(_one_of("parameter group", name, GROUPS) for name in names)
         self.optimise = _one_of("choice of parameters", optimise, ("full", "partial"))
         self.estimator = _one_of("estimator", estimator, ("auto", "pathwise", "score"))
         self.sticking_the_landing, self.baseline = sticking_the_landing, baseline

@@ -64,21 +64,23 @@ def _log_w_for(objective: Objective, log_w: LogWeights) -> LogWeights:
     return jnp.where(jnp.isneginf(log_w), log_w, 0.0) if objective.weights == "uniform" else log_w
 
 
+def _level_loss(key: Key, incoming: Particles, level: Level, path: Any, objective: Objective):
+    """The surrogate of one level, with the particles that leave it and the estimate of its divergence."""
+    flow = objective.flow(level.transition, first=level.theta_prev is None)
+    level_terms = terms(key, incoming, level, path, flow)
+    log_w_in = _log_w_for(objective, incoming.log_w)
+    total, divergence = surrogate(objective.divergence, level_terms, log_w_in, baseline=objective.baseline, hold_q=flow.hold_q)
+    return total, (outgoing(incoming, level_terms), divergence)
+
+
 def _level_gradient(key: Key, incoming: Particles, level: Level, path: Any, mask: _Diff, objective: Objective) -> _LevelResult:
     """The gradient of D_f(π̌_k ‖ π̂_k) at one level; the incoming particles are constants."""
-    flow = objective.flow(level.transition, first=level.theta_prev is None)
-    parts = _Diff(level.transition, level.theta_prev, level.theta, path)
-    diff, fixed = eqx.partition(parts, mask)
-    log_w_in = _log_w_for(objective, incoming.log_w)
+    diff, fixed = eqx.partition(_Diff(level.transition, level.theta_prev, level.theta, path), mask)
 
     def loss(diff: _Diff):
         live = eqx.combine(diff, fixed)
         here = Level(live.transition, live.theta_prev, live.theta, level.resampling)
-        level_terms = terms(key, incoming, here, live.path, flow)
-        total, divergence = surrogate(
-            objective.divergence, level_terms, log_w_in, baseline=objective.baseline, hold_q=flow.hold_q
-        )
-        return total, (outgoing(incoming, level_terms), divergence)
+        return _level_loss(key, incoming, here, live.path, objective)
 
     grads, (out, divergence) = jax.grad(loss, has_aux=True)(diff)
     return _LevelResult(grads, stop_gradient(out), ess(out.log_w), divergence)
@@ -283,16 +285,7 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
     def level_loss(diff, k, incoming, key_move):
         live = eqx.combine(diff, fixed)
         level = live.first_level() if k == 1 else live.level(k)
-        flow = objective.flow(level.transition, first=k == 1)
-        level_terms = terms(key_move, incoming, level, live.path, flow)
-        total, divergence = surrogate(
-            objective.divergence,
-            level_terms,
-            _log_w_for(objective, incoming.log_w),
-            baseline=objective.baseline,
-            hold_q=flow.hold_q,
-        )
-        return total, (outgoing(incoming, level_terms), divergence)
+        return _level_loss(key_move, incoming, level, live.path, objective)
 
     particles, totals, finites, sizes, divergences = nothing_in(num_particles), None, [], [], []
     for k in range(1, sampler.num_levels + 1):
@@ -311,8 +304,9 @@ def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gr
 def _bound(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """−log Ẑ differentiated through all levels at once (IWAE, VSMC); the choice of ancestors carries no gradient."""
     diff, fixed = eqx.partition(sampler, trainable)
-    for level in (sampler.first_level(), *(sampler.level(k) for k in range(2, sampler.num_levels + 1))):
-        if level.transition.holdable and not level.transition.reparameterised:
+    levels = [sampler.first_level()] if "initial" in objective.learn else []
+    for level in [*levels, *(sampler.level(k) for k in range(2, sampler.num_levels + 1))]:
+        if not level.transition.reparameterised:
             raise MissingScoreError(
                 "A bound through all levels is differentiated pathwise, and this sampler has draws that are not reparameterised: "
                 "their gradient would silently be missing. Use a nested objective (kind='nested')."
