@@ -288,8 +288,8 @@ def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
     excluded = np.asarray(info.num_excluded).reshape(-1, np.shape(info.num_excluded)[-1]).max(axis=0)[:-1]
     if excluded.any():
         warnings.warn(
-            f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach outside its "
-            "support make log Ẑ too low. Use unbounded coordinates (NumPyro's transforms, say), MCMC moves, or K = 2.",
+            f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach "
+            "outside its support make log Ẑ too low. Use unbounded coordinates MCMC moves, or K = 2.",
             NestedviWarning,
             stacklevel=3,
         )
