@@ -158,7 +158,9 @@ RESULT = {
     "log_Z_stderr": 0.003,
     "log_Z_true": 2.0794,
     "lower_bound": 2.05,
+    "lower_bound_stderr": 0.01,
     "upper_bound": 2.09,
+    "upper_bound_stderr": 0.01,
     "ess_percent": 96.5,
     "num_particles": 1000,
     "mode_shares": [0.125] * 8,
@@ -171,7 +173,7 @@ def test_the_demo_prints_a_table(monkeypatch, command):
     monkeypatch.setattr(demo_module, "run_demo", lambda config, out, progress: RESULT)
     code, stdout, stderr = command("demo", "--out", "my[red]folder")
     assert code == 0, stderr
-    said = ("2.0700 ± 0.0030", "true 2.0794", "2.0500 ≤ log Z ≤ 2.0900", "96.5 % of 1000 particles", "12.3 s")
+    said = ("2.0700 ± 0.0030", "true 2.0794", "lower 2.0500 ± 0.0100, upper 2.0900 ± 0.0100", "96.5 % of 1000 particles", "12.3 s")
     for piece in (*said, "Wrote my[red]folder/demo.json and my[red]folder/demo.png"):
         assert piece in stdout
 
