@@ -173,7 +173,13 @@ def test_the_demo_prints_a_table(monkeypatch, command):
     monkeypatch.setattr(demo_module, "run_demo", lambda config, out, progress: RESULT)
     code, stdout, stderr = command("demo", "--out", "my[red]folder")
     assert code == 0, stderr
-    said = ("2.0700 ± 0.0030", "true 2.0794", "lower 2.0500 ± 0.0100, upper 2.0900 ± 0.0100", "96.5 % of 1000 particles", "12.3 s")
+    said = (
+        "2.0700 ± 0.0030",
+        "true 2.0794",
+        "lower 2.0500 ± 0.0100, upper 2.0900 ± 0.0100",
+        "96.5 % of 1000 particles",
+        "12.3 s",
+    )
     for piece in (*said, "Wrote my[red]folder/demo.json and my[red]folder/demo.png"):
         assert piece in stdout
 
