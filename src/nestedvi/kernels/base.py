@@ -18,7 +18,7 @@ from nestedvi._types import Key, Particle, Scalar
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.errors import MissingScoreError
 
-__all__ = ["AbstractKernel", "AbstractTransition", "Context", "Independent", "Scores", "Transition", "stack"]
+__all__ = ["AbstractFlow", "AbstractKernel", "AbstractTransition", "Context", "Independent", "Scores", "Transition", "stack"]
 
 
 class Context(NamedTuple):
@@ -122,6 +122,24 @@ class Transition(AbstractTransition):
     @property
     def holdable(self) -> bool:
         return True
+
+
+class AbstractFlow(AbstractTransition):
+    """A deterministic, invertible move whose `aux` is log |det J|: log q = −log |det J|, log r = 0, every array learnable."""
+
+    def score(self, z: Particle, z_prev: Particle, aux: Scalar, context: Context) -> Scores:
+        return Scores(-aux, jnp.zeros_like(aux), jnp.zeros_like(aux))
+
+    def groups(self) -> PyTree:
+        return jax.tree.map(lambda x: "forward" if eqx.is_inexact_array(x) else "fixed", self)
+
+    @property
+    def reparameterised(self) -> bool:
+        return True
+
+    @property
+    def holdable(self) -> bool:
+        return False
 
 
 class Independent(AbstractKernel):

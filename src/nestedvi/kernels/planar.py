@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.kernels.base import AbstractTransition, Context, Scores
+from nestedvi.kernels.base import AbstractFlow, Context
 
 __all__ = ["PlanarFlow"]
 
@@ -20,7 +20,7 @@ _IDENTITY = float(np.log(np.expm1(1.0)))
 _TINY = 1e-12
 
 
-class PlanarFlow(AbstractTransition):
+class PlanarFlow(AbstractFlow):
     """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u + c) − 1 − w·u) w/|w|² so that every layer is
     invertible, and the identity at u = 0.
 
@@ -65,19 +65,5 @@ class PlanarFlow(AbstractTransition):
         (z, log_det), _ = jax.lax.scan(layer, start, (self.w, self.b, u_hat, one_plus), unroll=8)
         return z, log_det
 
-    def score(self, z: Float[Array, " dim"], z_prev: Float[Array, " dim"], aux: Scalar, context: Context) -> Scores:
-        return Scores(-aux, jnp.zeros_like(aux), jnp.zeros_like(aux))
-
     def reverse_move(self, key: Key, z: Any, context: Context) -> Any:
         raise NotImplementedError("A planar flow has no closed-form inverse, so it cannot be run backwards.")
-
-    def groups(self) -> PyTree:
-        return jax.tree.map(lambda _: "forward", self)
-
-    @property
-    def reparameterised(self) -> bool:
-        return True
-
-    @property
-    def holdable(self) -> bool:
-        return False
