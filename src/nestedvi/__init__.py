@@ -9,9 +9,11 @@ from nestedvi.densities.base import (
     as_density,
     as_sampleable,
 )
+from nestedvi.densities.dirichlet import SymmetricDirichlet
+from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
 from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
-from nestedvi.divergences.exact import ExactLevel
+from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.f import (
     DIVERGENCES,
     AbstractDivergence,
@@ -40,7 +42,7 @@ from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
-from nestedvi.kernels.planar import PlanarFlow
+from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.kernels.product import Append, Field, ProductKernel
 from nestedvi.methods import KERNELS, METHODS, PATHS, Method, build, get_method
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
@@ -95,6 +97,7 @@ __all__ = [
     "DensityError",
     "DiagonalNormal",
     "DistributionKernel",
+    "Empirical",
     "Evaluation",
     "ExactLevel",
     "FDivergence",
@@ -121,6 +124,7 @@ __all__ = [
     "Numpyro",
     "Objective",
     "Particles",
+    "PlanarDensity",
     "PlanarFlow",
     "Posterior",
     "ProductKernel",
@@ -142,6 +146,7 @@ __all__ = [
     "StackedDensities",
     "StateSpace",
     "Stratified",
+    "SymmetricDirichlet",
     "Systematic",
     "Transition",
     "TwoMoons",
@@ -161,6 +166,7 @@ __all__ = [
     "get_method",
     "get_target",
     "gradient",
+    "hold",
     "jensen_shannon",
     "khat",
     "lineage",
