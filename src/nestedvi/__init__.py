@@ -26,6 +26,7 @@ from nestedvi.divergences.f import (
 )
 from nestedvi.errors import (
     CheckpointError,
+    DataError,
     DensityError,
     MissingScoreError,
     NestedviWarning,
@@ -93,6 +94,7 @@ __all__ = [
     "Chain",
     "CheckpointError",
     "Context",
+    "DataError",
     "Density",
     "DensityError",
     "DiagonalNormal",
