@@ -152,7 +152,7 @@ class Ours:
         initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
         sampler = nvi.build(row, key, target=nvi.ring(), initial=initial, num_levels=levels)
         trainer = Trainer(sampler, row.make_objective(), None, "sequential", particles, None)
-        self.args, self.steps = (key, trainer.start(key), trainer.fixed, 0, steps), steps
+        self.args, self.steps = (key, trainer.start(key), trainer.inputs, 0, steps), steps
         began = time.perf_counter()
         self.compiled = trainer.chunk.lower(*self.args).compile()
         self.compile_seconds = time.perf_counter() - began

@@ -93,8 +93,8 @@ def test_methods_as_json():
 
 ANNOUNCE = """
 import contextlib
-import nestedvi.train.fit as fit_module
-original = fit_module._interruptible
+import nestedvi.train.loop as loop_module
+original = loop_module._interruptible
 
 @contextlib.contextmanager
 def announced():
@@ -102,7 +102,7 @@ def announced():
         print("training", flush=True)
         yield asked
 
-fit_module._interruptible = announced
+loop_module._interruptible = announced
 from nestedvi.cli.main import run
 run()
 """

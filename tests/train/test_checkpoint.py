@@ -21,8 +21,9 @@ from small_training import OBJECTIVE, assert_same_bits, build, stacked, train
 
 import nestedvi as nvi
 import nestedvi.train.fit as fit_module
+import nestedvi.train.loop as loop_module
 from nestedvi.train.checkpoint import Checkpoints
-from nestedvi.train.fit import _interruptible
+from nestedvi.train.loop import _interruptible
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -53,7 +54,7 @@ def test_resuming_ends_in_the_same_bits(name, tmp_path, saved, monkeypatch):
     """Stopped after 13 of 24 steps and resumed, in chunks of other sizes: every bit is that of one uninterrupted run."""
     whole = train(24, checkpoint=tmp_path / "whole", **case(name))
     whole_state, whole_record, _ = saved[-1][1]
-    monkeypatch.setattr(fit_module, "_SECONDS_PER_CHUNK", 0.0)
+    monkeypatch.setattr(loop_module, "_SECONDS_PER_CHUNK", 0.0)
     train(13, checkpoint=tmp_path / "parts", **case(name))
     resumed = train(24, checkpoint=tmp_path / "parts", **case(name))
     assert_same_bits(resumed.sampler, whole.sampler)
@@ -135,7 +136,7 @@ def test_optimisers_that_differ_late_or_in_memory_are_told_apart():
 
 
 def test_divergences_given_by_functions_are_told_apart():
-    describe = fit_module._describe_objective
+    describe = fit_module.describe_objective
     one, two = (describe(nvi.Objective(nvi.alpha_divergence(alpha))) for alpha in (0.3, 0.5))
     assert one != two
     assert one == describe(nvi.Objective(nvi.alpha_divergence(0.3), learn=("reverse", "forward")))
@@ -306,9 +307,9 @@ def test_loading_never_runs_code(tmp_path, two_steps, monkeypatch):
 STEPS = 300
 PROGRAM = f"""
 import sys
-import nestedvi.train.fit as fit_module
+import nestedvi.train.loop as loop_module
 from small_training import train
-fit_module._SECONDS_PER_CHUNK = 0.0
+loop_module._SECONDS_PER_CHUNK = 0.0
 
 class Talk:
     def start(self, total, done):

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from small_training import OBJECTIVE, arrays, assert_same_bits, build, stacked, train
 
 import nestedvi as nvi
-import nestedvi.train.fit as fit_module
+import nestedvi.train.loop as loop_module
 from nestedvi.train.fit import Trainer
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -115,7 +115,7 @@ def test_the_average_is_that_of_the_parameters_after_each_step():
     trainer = Trainer(build(jax.random.key(1)), OBJECTIVE, optax.adam(1e-1), "sequential", 8, None, decay)
     state, visited = trainer.start(key), []
     for step in range(5):
-        state, _ = trainer.chunk(key, state, trainer.fixed, step, 1)
+        state, _ = trainer.chunk(key, state, trainer.inputs, step, 1)
         visited.append(arrays(state.params))
     weights = decay ** np.arange(4, -1, -1.0)
     for got, *history in zip(arrays(trainer.learned(state)), *visited, strict=True):
@@ -168,7 +168,7 @@ def test_a_step_is_compiled_once(schedule):
     key = jax.random.key(0)
     state = trainer.start(key)
     types = lambda tree: [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(tree)]  # noqa: E731
-    after, _ = jax.eval_shape(trainer.chunk, key, state, trainer.fixed, 0, 1)
+    after, _ = jax.eval_shape(trainer.chunk, key, state, trainer.inputs, 0, 1)
     assert types(after) == types(state)
 
 
@@ -224,7 +224,7 @@ def test_a_spoilt_gradient_touches_neither_parameters_nor_optimiser():
     key = jax.random.key(0)
     state, seen = trainer.start(key), set()
     for step in range(30):
-        new, info = trainer.chunk(key, state, trainer.fixed, step, 1)
+        new, info = trainer.chunk(key, state, trainer.inputs, step, 1)
         spoilt = bool(np.isnan(info.log_Z_hat[0]))
         seen.add(spoilt)
         if spoilt:
@@ -239,7 +239,7 @@ def test_a_spoilt_gradient_touches_neither_parameters_nor_optimiser():
 @pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["short chunks", "long chunks"])
 def test_a_streak_counts_wherever_chunks_begin_and_end(monkeypatch, spoilt_training, seconds):
     """The longest streak is tolerated by a limit above it and refused by a limit equal to it, however steps are cut up."""
-    monkeypatch.setattr(fit_module, "_SECONDS_PER_CHUNK", seconds)
+    monkeypatch.setattr(loop_module, "_SECONDS_PER_CHUNK", seconds)
     _, spoilt = spoilt_training
     longest = max(len(run) for run in "".join("x" if s else " " for s in spoilt).split())
     assert longest >= 2 and not spoilt[-longest:].all()

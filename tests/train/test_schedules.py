@@ -279,7 +279,7 @@ def test_level_parallel_has_the_sequential_expectation(resampling, key, x64):
         population = initial_population(keys[0], sampler, "level-parallel", 6)
         for k in keys[1:]:
             result = nvi.gradient(k, sampler, objective, 6, schedule="level-parallel", population=population)
-            population = result.population
+            population = result.carry
         return result.grads, jnp.exp(result.info.log_Z_hat)
 
     def sequential(key):

@@ -14,7 +14,8 @@ from nestedvi.densities.targets import ring
 from nestedvi.methods import build, get_method
 from nestedvi.report.files import provenance
 from nestedvi.sampler.nested import NestedSampler
-from nestedvi.train.fit import CHUNK, Trainer
+from nestedvi.train.fit import Trainer
+from nestedvi.train.learner import CHUNK
 from nestedvi.train.objective import Objective
 from nestedvi.train.schedules import gradient, initial_population
 
@@ -45,12 +46,12 @@ def bench_step(config: StepBench) -> dict[str, Any]:
     trainer = Trainer(sampler, objective, None, config.schedule, config.particles, None)
     state = trainer.start(key)
     began = time.perf_counter()
-    chunk = trainer.chunk.lower(key, state, trainer.fixed, 0, 1).compile()
+    chunk = trainer.chunk.lower(key, state, trainer.inputs, 0, 1).compile()
     compile_seconds = time.perf_counter() - began
     times = []
     for i in range(config.repeats + 2):
         began = time.perf_counter()
-        state, _ = jax.block_until_ready(chunk(key, state, trainer.fixed, i * config.steps, config.steps))
+        state, _ = jax.block_until_ready(chunk(key, state, trainer.inputs, i * config.steps, config.steps))
         times.append((time.perf_counter() - began) / config.steps)
     times = times[2:]
     return {
@@ -73,7 +74,7 @@ def gradient_temp_bytes(sampler: NestedSampler, objective: Objective, num_partic
 
     def grads(key, arrays, population):
         result = gradient(key, eqx.combine(arrays, static), objective, num_particles, schedule=schedule, population=population)
-        return result.grads, result.finite, result.info, result.population
+        return result.grads, result.finite, result.info, result.carry
 
     memory: Any = jax.jit(grads).lower(key, arrays, population).compile().memory_analysis()
     return int(memory.temp_size_in_bytes)

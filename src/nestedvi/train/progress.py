@@ -16,8 +16,8 @@ class Reporter(Protocol):
     def start(self, total: int, done: int) -> None:
         """Training begins at step `done` of `total`; compilation comes first."""
 
-    def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None:
-        """`done` steps are complete."""
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
+        """`done` steps are complete; a sampler's measures are log_Z_hat and ess_percent."""
 
     def stop(self) -> None:
         """Training ended, for whatever reason."""
@@ -28,9 +28,17 @@ class Silent:
 
     def start(self, total: int, done: int) -> None: ...
 
-    def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None: ...
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None: ...
 
     def stop(self) -> None: ...
+
+
+_FORMATS = {"log_Z_hat": "log Ẑ {:.3f}", "ess_percent": "ESS {:.0f}%"}
+
+
+def _status(steps_per_second: float, measures: dict[str, float]) -> str:
+    shown = [_FORMATS.get(name, name.replace("_", " ") + " {:.4g}").format(value) for name, value in measures.items()]
+    return "  ".join([*shown, f"{steps_per_second:.0f} steps/s"])
 
 
 class ProgressBar:
@@ -53,8 +61,8 @@ class ProgressBar:
         self._progress.start()
         self._task = self._progress.add_task(self.description, total=total, completed=done, status="compiling…")
 
-    def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None:
-        status = f"log Ẑ {log_Z_hat:.3f}  ESS {ess_percent:.0f}%  {steps_per_second:.0f} steps/s"
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
+        status = _status(steps_per_second, measures)
         self._progress.update(self._task, completed=done, status=status)
 
     def stop(self) -> None:
@@ -130,10 +138,10 @@ class _CellReporter:
     def start(self, total: int, done: int) -> None:
         self._total, self._done = total, 0
 
-    def update(self, done: int, *, log_Z_hat: float, ess_percent: float, steps_per_second: float) -> None:
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
         if self._grid._stopping:
             raise KeyboardInterrupt("the grid was stopped")
-        status = f"log Ẑ {log_Z_hat:.3f}  ESS {ess_percent:.0f}%  {steps_per_second:.0f} steps/s"
+        status = _status(steps_per_second, measures)
         self._grid._progress.update(self._task, completed=done, total=self._total, status=status)
         advance = self._cost * (done - self._done) / self._total
         self._done = done

@@ -20,6 +20,7 @@ from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, level_noise, run
+from nestedvi.train.learner import Gradient
 from nestedvi.train.objective import Objective
 
 __all__ = ["SCHEDULES", "Gradient", "StepInfo", "get_schedule", "gradient", "initial_population"]
@@ -32,15 +33,6 @@ class StepInfo(NamedTuple):
     ess: Scalar
     level_ess: PerLevel
     level_divergence: PerLevel
-
-
-class Gradient(NamedTuple):
-    """The gradient of the objective shaped like the trainable part of the sampler, and whether each level's was finite."""
-
-    grads: PyTree
-    finite: Bool[Array, " levels"]
-    info: StepInfo
-    population: Any
 
 
 class _Diff(NamedTuple):

@@ -1,0 +1,181 @@
+"""What the training loop trains: parameters, a gradient, and how to tell this training from another.
+
+A learner gives the gradient of one step as a pure function; the state, the guarded update, the average of the parameters and the
+compiled chunk of steps are the same for all of them. It refuses to know about files, clocks and terminals: that is the loop's.
+"""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from nestedvi._types import Key
+from nestedvi.train.checkpoint import describe
+from nestedvi.train.fingerprint import digest_arrays, probe_optimiser
+
+__all__ = ["CHUNK", "AbstractLearner", "Gradient", "State"]
+
+CHUNK = 512
+
+
+class Gradient(NamedTuple):
+    """One step's gradient shaped like the parameters, whether each level's was finite, what the step reports, and what it hands
+    on to the next step."""
+
+    grads: PyTree
+    finite: Bool[Array, " levels"]
+    info: Any
+    carry: Any
+
+
+class Average(NamedTuple):
+    """An exponential moving average: Σ d^age p and Σ d^age, whose ratio is free of the start's weight."""
+
+    total: PyTree
+    mass: Float[Array, ""]
+
+    def update(self, params: PyTree, decay: float) -> "Average":
+        total = jax.tree.map(lambda t, p: decay * t + (1 - decay) * p, self.total, params)
+        return Average(total, decay * self.mass + (1 - decay))
+
+    def params(self) -> PyTree:
+        return jax.tree.map(lambda t: t / self.mass.astype(t.dtype), self.total)
+
+
+class State(NamedTuple):
+    """What the next step needs; `longest` is the longest streak of non-finite gradients in the present chunk."""
+
+    params: PyTree
+    opt_state: PyTree
+    carry: PyTree
+    skipped: Int[Array, " levels"]
+    streak: Int[Array, " levels"]
+    longest: Int[Array, " levels"]
+    average: Average | None
+
+
+class AbstractLearner(abc.ABC):
+    """One compiled training step and its state, for one set of parameters or for several restarts under vmap.
+
+    `params` are optimised and `fixed` are not; with `restarts` every array of both has a leading axis of that size. `shared` are
+    arrays that all restarts see (a data set on the device). `num_levels` is the number of parts whose finiteness is told apart.
+    """
+
+    params: PyTree
+    fixed: PyTree
+    shared: PyTree = None
+    optimiser: optax.GradientTransformation
+    restarts: int | None = None
+    average: float | None = None
+    num_levels: int
+    what: ClassVar[str] = "level"
+
+    @abc.abstractmethod
+    def gradient(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any) -> Gradient:
+        """One step's gradient, for one restart; pure."""
+
+    @abc.abstractmethod
+    def initial_carry(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree) -> Any:
+        """What the first step is handed, for one restart."""
+
+    @abc.abstractmethod
+    def identity(self, state: State) -> dict[str, Any]:
+        """What must agree for a checkpoint to be continued, beyond what every learner has; JSON."""
+
+    @abc.abstractmethod
+    def measures(self, record: Any) -> dict[str, float]:
+        """What a progress display shows of some steps' records (leading axis steps, then restarts)."""
+
+    def compile(self) -> None:
+        """To be called when every attribute is set."""
+        self.chunk = jax.jit(self._chunk)
+
+    @property
+    def inputs(self) -> tuple[PyTree, PyTree]:
+        """The arrays that training reads and does not change."""
+        return self.fixed, self.shared
+
+    def start(self, key: Key) -> State:
+        """The state before the first step."""
+
+        def one(key, params, fixed, shared):
+            carry = self.initial_carry(jax.random.fold_in(key, 0), params, fixed, shared)
+            zeros = jnp.zeros(self.num_levels, jnp.int32)
+            average = None
+            if self.average is not None:
+                average = Average(jax.tree.map(jnp.zeros_like, params), jnp.zeros(()))
+            return State(params, self.optimiser.init(params), carry, zeros, zeros, zeros, average)
+
+        # Copies: the caller's arrays must outlive training.
+        return jax.jit(self._over_restarts(one, (0, 0, 0, None)))(self._keys(key), self.params, *self.inputs)
+
+    def learned(self, state: State) -> PyTree:
+        """The parameters that training returns: the last ones, or their average."""
+        return state.params if state.average is None else self._over_restarts(lambda a: a.params(), 0)(state.average)
+
+    def fingerprint(self, key: Key, state: State) -> dict[str, Any]:
+        """What must agree for a checkpoint to be continued."""
+        probe = self._over_restarts(lambda params, opt_state: probe_optimiser(self.optimiser, params, opt_state), 0)
+        return {
+            "key": np.asarray(jax.random.key_data(key)).tolist(),
+            "restarts": self.restarts,
+            "average": self.average,
+            "optimiser": {
+                "state": describe(state.opt_state),
+                "probe": [f"{x:.5g}" for x in np.ravel(jax.jit(probe)(state.params, state.opt_state))],
+            },
+            "parameters": describe(state.params),
+            "start": digest_arrays(self.params),
+            "fixed": digest_arrays(self.inputs),
+            **self.identity(state),
+        }
+
+    def _keys(self, key: Key) -> Key:
+        return key if self.restarts is None else jax.random.split(key, self.restarts)
+
+    def _over_restarts(self, fn, in_axes):
+        return fn if self.restarts is None else jax.vmap(fn, in_axes=in_axes)
+
+    def _step(self, key: Key, state: State, fixed: PyTree, shared: PyTree) -> tuple[State, Any]:
+        result = self.gradient(key, state.params, fixed, shared, state.carry)
+        good = jnp.all(result.finite)
+        updates, opt_state = self.optimiser.update(result.grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        # A non-finite gradient touches neither the parameters nor the optimiser's memory.
+        keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
+        bad = jnp.logical_not(result.finite).astype(jnp.int32)
+        streak = (state.streak + bad) * bad
+        params = jax.tree.map(keep, params, state.params)
+        average = state.average
+        if average is not None and self.average is not None:
+            average = average.update(params, self.average)
+        new = State(
+            params,
+            jax.tree.map(keep, opt_state, state.opt_state),
+            result.carry,
+            state.skipped + bad,
+            streak,
+            jnp.maximum(state.longest, streak),
+            average,
+        )
+        return new, result.info
+
+    def _chunk(self, key: Key, state: State, inputs: tuple[PyTree, PyTree], start: Any, count: Any) -> tuple[State, Any]:
+        """`count` ≤ `CHUNK` steps from step `start`; the count is an array so that one compilation serves all."""
+        keys = self._keys(key)
+        advance = self._over_restarts(self._step, (0, 0, 0, None))
+
+        def step(i, carry):
+            state, records = carry
+            here = self._over_restarts(lambda k: jax.random.fold_in(k, i + 1), 0)(keys)
+            state, info = advance(here, state, *inputs)
+            return state, jax.tree.map(lambda all_, x: all_.at[i - start].set(x), records, info)
+
+        shapes = jax.eval_shape(advance, keys, state, *inputs)[1]
+        records = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+        # A streak may end before its chunk does.
+        return jax.lax.fori_loop(start, start + count, step, (state._replace(longest=state.streak), records))
