@@ -20,15 +20,14 @@ from nestedvi.densities.empirical import Empirical
 from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.wake import wake
 from nestedvi.errors import UnknownNameError
-from nestedvi.kernels.base import Context
 from nestedvi.kernels.joint import Joint
+from nestedvi.models.bgmm_inference import infer, log_joint, log_proposal
 from nestedvi.models.bgmm_vae import Assign, BgmmVae, Coded, Encode, draw_categorical
 
-__all__ = ["Latents", "NestedKLs", "Terms", "WakeSleep", "bound", "infer"]
+__all__ = ["NestedKLs", "Terms", "WakeSleep", "encoded"]
 
 Images = Float[Array, "batches N size size"]
 
-_NO_CONTEXT = Context(None, None)
 _ENCODE = Encode()
 
 
@@ -39,14 +38,6 @@ class Terms(NamedTuple):
     second: Scalar
     third: Scalar
     bound: Scalar
-
-
-class Latents(NamedTuple):
-    """One draw of everything that is not seen, for one mini-batch."""
-
-    lam: Float[Array, " clusters"]
-    c: Array
-    z: Float[Array, "N dim"]
 
 
 def _keys(key: Key, *shape: int) -> Key:
@@ -120,37 +111,6 @@ class NestedKLs:
         # p̂(x) is no density on images: its constant is left out of what is reported.
         kl_third = kl_third + np.log(len(images))
         return first + self.num_prior * second + third + mixture, Terms(kl_first, self.num_prior * kl_second, kl_third, -kl_third)
-
-
-def infer(key: Key, model: BgmmVae, coded: Coded) -> Latents:
-    """λ, c, z ~ q(λ, c, z | x) for one mini-batch of coded images; z carries the encoder's gradient, the others none."""
-    num = coded.x.shape[0]
-    key_z, key_c, key_lam = jax.random.split(key, 3)
-    z = jax.vmap(_ENCODE.sample, in_axes=(0, 0, None))(_keys(key_z, num), coded, _NO_CONTEXT)
-    c = jax.vmap(model.classify.sample, in_axes=(0, 0, None))(_keys(key_c, num), z, _NO_CONTEXT)
-    return Latents(model.proportions.sample(key_lam, c, _NO_CONTEXT), c, z)
-
-
-def log_joint(model: BgmmVae, coded: Coded, latents: Latents) -> Scalar:
-    """log p(x, z, c, λ) of one mini-batch."""
-    lam, c, z = latents
-    each = lambda kernel: jax.vmap(kernel.log_prob, in_axes=(0, 0, None))  # noqa: E731
-    log_p = model.prior.log_gamma(lam) + Assign(len(c)).log_prob(c, lam, _NO_CONTEXT)
-    return log_p + jnp.sum(each(model.mixture)(z, c, _NO_CONTEXT) + each(model.decode)(coded, z, _NO_CONTEXT))
-
-
-def log_proposal(model: BgmmVae, coded: Coded, latents: Latents) -> Scalar:
-    """log q(z, c, λ | x) of one mini-batch."""
-    lam, c, z = latents
-    each = lambda kernel: jax.vmap(kernel.log_prob, in_axes=(0, 0, None))  # noqa: E731
-    log_q = jnp.sum(each(_ENCODE)(z, coded, _NO_CONTEXT) + each(model.classify)(c, z, _NO_CONTEXT))
-    return log_q + model.proportions.log_prob(lam, c, _NO_CONTEXT)
-
-
-def bound(key: Key, model: BgmmVae, coded: Coded) -> Scalar:
-    """One draw of log p(x, z, c, λ) − log q(z, c, λ | x), for one mini-batch: its mean is the lower bound."""
-    latents = infer(key, model, coded)
-    return log_joint(model, coded, latents) - log_proposal(model, coded, latents)
 
 
 @dataclass(frozen=True)
