@@ -1,7 +1,7 @@
 """MNIST and FashionMNIST: found in a folder of the user's, or fetched once into a cache, and checked either way.
 
-Where files are looked for: the folder given, else the environment variable NESTEDVI_DATA, each with or without a subfolder named after
-the data set; else the cache ($XDG_CACHE_HOME or ~/.cache, then nestedvi/), which is filled from public mirrors.
+Where files are looked for: the folder given, else the environment variable NESTEDVI_DATA, each with or without a subfolder named
+after the data set; else the cache ($XDG_CACHE_HOME or ~/.cache, then nestedvi/), which is filled from public mirrors.
 """
 
 import hashlib
@@ -179,6 +179,6 @@ def _fetch(dataset: ImageSet, file: str, path: Path, progress: Progress) -> None
             temporary.unlink(missing_ok=True)
             progress.remove_task(task)
     raise DataError(
-        f"Could not fetch {file} of {dataset.label} ({'; '.join(troubles)}). Connect to the network, or put the four files into a "
-        f"folder and give it with --data-dir or {VARIABLE}."
+        f"Could not fetch {file} of {dataset.label} ({'; '.join(troubles)}). Connect to the network, or put the four files into "
+        f"a folder and give it with --data-dir or {VARIABLE}."
     )

@@ -87,8 +87,8 @@ class ExactLevel(eqx.Module):
     def surrogate_at(
         self, samples: Particle, divergence: str | AbstractDivergence, *, baseline: bool = True
     ) -> tuple[Scalar, Scalar]:
-        """`surrogate` for samples that are there already: exact draws from `sample_from`, with the gradient of the draw where it is
-        reparameterised. A mini-batch of data completed by a kernel (`Joint.complete`) is such a set."""
+        """`surrogate` for samples that are there already: exact draws from `sample_from`, with the gradient of the draw where it
+        is reparameterised. A mini-batch of data completed by a kernel (`Joint.complete`) is such a set."""
         f, drawn, other = get_divergence(divergence), self._drawn, self.target
         if self.sample_from == "target":
             other, f = self.proposal, conjugate(f)

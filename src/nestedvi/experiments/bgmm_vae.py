@@ -1,8 +1,9 @@
 """Experiment 3 (section 5.3): amortised inference in the BGMM-VAE on MNIST and FashionMNIST, nested KLs against wake-sleep.
 
-Every cell (a data set and a method, all seeds side by side) is trained, evaluated and written to `cells/` on its own; an interrupted
-run goes on with the cell that it was in, and cells trained on other occasions are read back. The last images of the training
-split are held out: they match clusters to classes for the test batches, and settings are chosen on them (`split="validation"`).
+Every cell (a data set and a method, all seeds side by side) is trained, evaluated and written to `cells/` on its own; an
+interrupted run goes on with the cell that it was in, and cells trained on other occasions are read back. The last images of the
+training split are held out: they match clusters to classes for the test batches, and settings are chosen on them
+(`split="validation"`).
 """
 
 import hashlib
@@ -81,7 +82,7 @@ METHODS: dict[str, Settings] = {
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """"rate_rest=5e-3,decay=true" → the fields of `Settings` to change."""
+    """ "rate_rest=5e-3,decay=true" → the fields of `Settings` to change."""
     kinds = {field.name: field.type for field in fields(Settings) if field.name not in ("label", "objective")}
     found: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -460,22 +461,23 @@ def reproduce_bgmm_vae(
     return result
 
 
-def _label(row_or_cell: Any) -> str:
-    get = row_or_cell.get if isinstance(row_or_cell, dict) else lambda name: getattr(row_or_cell, name)
-    return METHODS[get("method")].label + (f" ({get('variant')})" if get("variant") else "")
+def _label(method: str, variant: str) -> str:
+    return METHODS[method].label + (f" ({variant})" if variant else "")
 
 
 def _tables(result: dict[str, Any]) -> str:
     parts = []
     for name, limits in result["floors"].items():
-        rows = [(_label(row), row) for row in result["rows"] if row["dataset"] == name]
+        rows = [(_label(row["method"], row["variant"]), row) for row in result["rows"] if row["dataset"] == name]
         parts += [f"# {get_dataset(name).label}, {result['config']['split']} mini-batches", results_table(rows, limits)]
     return "\n\n".join(parts)
 
 
 def _figures(config: BgmmVaeConfig, folder: Path, cells: list[Cell], arrays: list[dict[str, np.ndarray]]) -> None:
     for name in config.datasets:
-        here = [(_label(cell), found) for cell, found in zip(cells, arrays, strict=True) if cell.dataset == name]
+        here = [
+            (_label(cell.method, cell.variant), found) for cell, found in zip(cells, arrays, strict=True) if cell.dataset == name
+        ]
         classes = get_dataset(name).classes
         save_figure(batch_figure(here, classes), folder / f"batches-{name}.png")
         save_figure(clusters_figure(here, classes), folder / f"clusters-{name}.png")

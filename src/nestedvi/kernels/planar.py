@@ -1,4 +1,4 @@
-"""Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} = 0, and densities made of them."""
+"""Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} = 0, and their densities."""
 
 from typing import Any
 

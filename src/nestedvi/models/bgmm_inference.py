@@ -70,7 +70,7 @@ def expected_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int) -> Fl
 
 
 def mean_field_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int, sweeps: int = 30) -> Float[Array, " clusters"]:
-    """E[λ] of the mean-field posterior of c and λ in the mixture itself, with z drawn from the encoder: a refinement at test time.
+    """E[λ] of the mean-field posterior of c and λ in the mixture itself, with z from the encoder: a refinement at test time.
 
     r_nc ∝ exp(E[log λ_c] + E[log p(z_n | c)]) and Dir(α + Σ_n r_n) are updated in turn; q(c | z) and q(λ | c) are not used.
     """

@@ -2,9 +2,9 @@
 
     KL(p(λ) p(c|λ) ‖ π_c(c) q(λ|c)) + KL(π_c(c) p(z|c) ‖ π_z(z) q(c|z)) + KL(p̂(x) q(z|x) ‖ π_z(z) p(x|z))
 
-The first two are minimised over π and q, the third over q; μ, τ and the decoder maximise the bound. The decoder's part of the bound is
-E[log p(x|z)], which the third KL contains with the opposite sign: leaving p(x|z) free there gives the decoder the bound's gradient, and one
-pass through the networks serves both. It refuses to know optimisers.
+The first two are minimised over π and q, the third over q; μ, τ and the decoder maximise the bound. The decoder's part of the
+bound is E[log p(x|z)], which the third KL contains with the opposite sign: leaving p(x|z) free there gives the decoder that
+gradient, and one pass through the networks serves both. It refuses to know optimisers.
 """
 
 from dataclasses import dataclass

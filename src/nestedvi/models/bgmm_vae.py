@@ -71,8 +71,7 @@ class Assign(AbstractKernel):
 class Proportions(AbstractKernel):
     """q(λ | c_{1:N}) = Dir(softplus(network(mean_n features(c_n))) + counts).
 
-    A feature depends on c_n through its one-hot code alone, so the mean over N is a mean over clusters, weighted by their counts; the counts
-    need not be whole numbers. Draws carry no gradient.
+    A feature depends on c_n alone, so the mean over N is a mean over clusters, weighted by their counts. Draws carry no gradient.
     """
 
     features: Dense

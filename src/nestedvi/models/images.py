@@ -1,8 +1,8 @@
 """Networks for small grey images: strided convolutions down to a vector, up-convolutions back to logits. No density lives here.
 
 Both kinds of layer are written as a matrix product over 2 × 2 windows. A 4 × 4 convolution of stride 2 is a 2 × 2 convolution of
-2 × 2 blocks, and its transpose computes 2 × 2 blocks of output from 2 × 2 windows of input. Under vmap over replicas such a product stays a
-batched matrix product, where a convolution would turn into a grouped one, which accelerators run slowly.
+2 × 2 blocks, and its transpose computes 2 × 2 blocks of output from 2 × 2 windows of input. Under vmap over replicas such a
+product stays a batched matrix product, where a convolution would turn into a grouped one, which accelerators run slowly.
 """
 
 from collections.abc import Sequence
@@ -96,7 +96,9 @@ def _padding(size: int, layers: int) -> tuple[int, int]:
     bottom = -(-size // step)
     spare = bottom * step - size
     if spare % 2:
-        raise ValueError(f"Images of size {size} cannot be padded evenly to a multiple of {step}; use an even size or fewer layers.")
+        raise ValueError(
+            f"Images of size {size} cannot be padded evenly to a multiple of {step}; use an even size or fewer layers."
+        )
     return spare // 2, bottom
 
 
@@ -127,8 +129,8 @@ class ImageEncoder(eqx.Module):
 class ImageDecoder(eqx.Module):
     """A dense layer, then up-convolutions with SiLU between them: `inputs` numbers → an image of logits.
 
-    `channels` are those that go into each up-convolution; the last one ends in one channel. The dense layer has what they need: for
-    28 × 28 pixels and four layers, 64 channels of 2 × 2, the 256 units of the paper. What the encoder pads is cut off here.
+    `channels` are those that go into each up-convolution; the last one ends in one channel. The dense layer has what they need:
+    for 28 × 28 pixels and four layers, 64 channels of 2 × 2, the 256 units of the paper. What the encoder pads is cut off here.
     """
 
     dense: Dense

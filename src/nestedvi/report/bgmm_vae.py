@@ -18,7 +18,17 @@ _COLOURS = (INK, ACCENT, QUIET, "#e09f3e", "#2a9d8f", "#7b4f9e")
 
 def results_table(rows: Sequence[Entry], floors: Mapping[str, float]) -> str:
     """One row a method; TV between E[λ] and λ* beside what true labels and uniform proportions give on the same mini-batches."""
-    head = "method", "seeds", "TV median", "TV mean ± std", "mean-field TV", "accuracy", "bound per image", "training s", "images/s"
+    head = (
+        "method",
+        "seeds",
+        "TV median",
+        "TV mean ± std",
+        "mean-field TV",
+        "accuracy",
+        "bound per image",
+        "training s",
+        "images/s",
+    )
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for label, row in rows:
         cells = (
@@ -80,7 +90,7 @@ def _bars(axes: Axes, lam_true: np.ndarray, lam: np.ndarray, classes: Sequence[s
 
 
 def clusters_figure(entries: Sequence[Entry], classes: Sequence[str]) -> Figure:
-    """One panel a method: ten generated images of every cluster, a row a cluster, in the order of the classes that they stand for."""
+    """One panel a method: ten generated images of every cluster, a row each, in the order of the classes they stand for."""
     figure = Figure(figsize=(3.4 * len(entries), 3.7), layout="constrained")
     panels = np.ravel(figure.subplots(1, len(entries), squeeze=False))
     for i, (axes, (label, found)) in enumerate(zip(panels, entries, strict=True)):
