@@ -17,6 +17,7 @@ ORDER = [
     {"particles"},
     {"sampler"},
     {"divergences"},
+    {"models"},
     {"train"},
     {"methods"},
     {"evaluate"},

@@ -1,0 +1,1 @@
+"""Concrete models that the experiments assemble."""
