@@ -34,7 +34,9 @@ from nestedvi.errors import (
     UnknownNameError,
 )
 from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
+from nestedvi.evaluate.instances import InstanceEvaluation, evaluate_instances
 from nestedvi.evaluate.sample import Posterior, sample
+from nestedvi.evaluate.tempered import Tempered, tempered_smc
 from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
 from nestedvi.kernels.blackjax import blackjax_move
 from nestedvi.kernels.chain import Chain
@@ -44,7 +46,7 @@ from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
-from nestedvi.kernels.product import Append, Field, ProductKernel
+from nestedvi.kernels.product import Append, Field, NextState, ProductKernel
 from nestedvi.methods import KERNELS, METHODS, PATHS, Method, build, get_method
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
 from nestedvi.particles.resampling import (
@@ -59,12 +61,22 @@ from nestedvi.particles.resampling import (
 )
 from nestedvi.particles.weights import ess, khat, log_Z_hat, log_Z_hat_stderr, normalise
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath
+from nestedvi.paths.global_variables import (
+    AbstractGlobalModel,
+    AbstractMessages,
+    GlobalStateSpace,
+    Latent,
+    Messages,
+    NoMessages,
+    WithoutState,
+)
 from nestedvi.paths.schedules import AbstractSchedule, GivenSchedule, LearnedSchedule, LinearSchedule
 from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
 from nestedvi.sampler.compose import compose, extend, propose, resample
 from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, restart, run
+from nestedvi.train.amortised import AmortisedFit, AmortisedRecord, fit_amortised
 from nestedvi.train.fit import Fit, Record, fit
 from nestedvi.train.objective import Objective
 from nestedvi.train.progress import ProgressBar, Reporter
@@ -80,13 +92,18 @@ __all__ = [
     "AbstractDensity",
     "AbstractDivergence",
     "AbstractFixedSupportPath",
+    "AbstractGlobalModel",
     "AbstractKernel",
+    "AbstractMessages",
     "AbstractPath",
+    "AbstractPreparedPath",
     "AbstractSampleable",
     "AbstractSchedule",
     "AbstractScheme",
     "AbstractStateSpaceModel",
     "AbstractTransition",
+    "AmortisedFit",
+    "AmortisedRecord",
     "Annealing",
     "Append",
     "BijectionFlow",
@@ -110,18 +127,24 @@ __all__ = [
     "GaussianKernel",
     "GaussianMixture",
     "GivenSchedule",
+    "GlobalStateSpace",
     "Independent",
+    "InstanceEvaluation",
     "Invariant",
     "Joint",
+    "Latent",
     "LearnedSchedule",
     "LinearSchedule",
     "ManyWell",
+    "Messages",
     "Method",
     "MissingScoreError",
     "Multinomial",
     "NestedSampler",
     "NestedviWarning",
+    "NextState",
     "NoHeuristic",
+    "NoMessages",
     "NonFiniteGradientError",
     "Numpyro",
     "Objective",
@@ -150,9 +173,11 @@ __all__ = [
     "Stratified",
     "SymmetricDirichlet",
     "Systematic",
+    "Tempered",
     "Transition",
     "TwoMoons",
     "UnknownNameError",
+    "WithoutState",
     "alpha_divergence",
     "as_density",
     "as_sampleable",
@@ -163,8 +188,10 @@ __all__ = [
     "distinct_ancestors",
     "ess",
     "evaluate",
+    "evaluate_instances",
     "extend",
     "fit",
+    "fit_amortised",
     "get_method",
     "get_target",
     "gradient",
@@ -183,6 +210,7 @@ __all__ = [
     "run",
     "sample",
     "stack",
+    "tempered_smc",
     "trajectories",
     "upper_bound",
 ]

@@ -1,4 +1,4 @@
-"""The continuous Bernoulli against quadrature: normaliser, mean and draws at every size of the logit, gradients at its weak points."""
+"""The continuous Bernoulli against quadrature: normaliser, mean, draws at every size of the logit, gradients where it is weak."""
 
 import jax
 import jax.numpy as jnp

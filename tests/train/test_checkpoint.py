@@ -23,6 +23,7 @@ import nestedvi as nvi
 import nestedvi.train.fit as fit_module
 import nestedvi.train.loop as loop_module
 from nestedvi.train.checkpoint import Checkpoints
+from nestedvi.train.fingerprint import describe_objective
 from nestedvi.train.loop import _interruptible
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -136,7 +137,7 @@ def test_optimisers_that_differ_late_or_in_memory_are_told_apart():
 
 
 def test_divergences_given_by_functions_are_told_apart():
-    describe = fit_module.describe_objective
+    describe = describe_objective
     one, two = (describe(nvi.Objective(nvi.alpha_divergence(alpha))) for alpha in (0.3, 0.5))
     assert one != two
     assert one == describe(nvi.Objective(nvi.alpha_divergence(0.3), learn=("reverse", "forward")))

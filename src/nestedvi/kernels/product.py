@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.kernels.base import AbstractKernel, Context
 
-__all__ = ["Append", "Field", "ProductKernel"]
+__all__ = ["Append", "Field", "NextState", "ProductKernel"]
 
 
 class ProductKernel(AbstractKernel):
@@ -93,3 +93,25 @@ class Append(AbstractKernel):
 
     def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
         return self.kernel.log_prob_score(z_new[-1], z[-1], context)
+
+
+class NextState(AbstractKernel):
+    """Replaces the field `state` of a particle that carries more (global variables): z_k ~ kernel(· | the whole particle).
+
+    The kernel sees the whole incoming particle and draws a state; everything else is carried along. No reverse kernel.
+    """
+
+    kernel: AbstractKernel
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.kernel.reparameterised
+
+    def sample(self, key: Key, z: Particle, context: Context) -> Particle:
+        return z._replace(state=self.kernel.sample(key, z, context))
+
+    def log_prob(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        return self.kernel.log_prob(z_new.state, z, context)
+
+    def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
+        return self.kernel.log_prob_score(z_new.state, z, context)

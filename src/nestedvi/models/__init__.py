@@ -1,1 +1,1 @@
-"""Concrete models that experiments assemble: networks and generative models. They refuse to train or to evaluate."""
+"""Concrete models that the experiments assemble. They refuse to train or to evaluate."""

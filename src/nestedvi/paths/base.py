@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Particle, Scalar
 
-__all__ = ["AbstractFixedSupportPath", "AbstractPath", "trainable_fields"]
+__all__ = ["AbstractFixedSupportPath", "AbstractPath", "AbstractPreparedPath", "trainable_fields"]
 
 
 class AbstractPath(eqx.Module):
@@ -50,6 +50,13 @@ class AbstractPath(eqx.Module):
     def trainable(self) -> PyTree:
         """A pytree of booleans shaped like the path: which leaves are parameters θ."""
 
+    @abc.abstractmethod
+    def learned(self, theta: PyTree) -> PyTree:
+        """A pytree of booleans shaped like one level's θ_k: which of its leaves depend on the parameters when they are learned.
+
+        An observation does not, and no derivative is taken with respect to it.
+        """
+
 
 class AbstractFixedSupportPath(AbstractPath):
     """A path whose densities all live on one space and share no factor; γ_k can be evaluated anywhere (MCMC needs that)."""
@@ -63,6 +70,22 @@ class AbstractFixedSupportPath(AbstractPath):
 
     def log_gamma_prev(self, theta_prev: PyTree, stats_prev: PyTree) -> Scalar:
         return self.log_density(theta_prev, stats_prev)
+
+    def learned(self, theta: PyTree) -> PyTree:
+        return jax.tree.map(eqx.is_inexact_array, theta)
+
+
+class AbstractPreparedPath(AbstractPath):
+    """A path whose later levels use something that is computed once for each particle of the first level.
+
+    What was drawn at the first level and never changes (global variables η) need be seen by an expensive function once, not at
+    every level: the prepared path holds a table with a row for each first-level particle, and particles remember their row. The
+    table is part of `thetas()`, so that its gradient is collected over all levels and pulled back once.
+    """
+
+    @abc.abstractmethod
+    def prepare(self, z: PyTree) -> tuple["AbstractPreparedPath", PyTree]:
+        """The path with its table for S first-level particles (leading axis S), and those particles knowing their rows."""
 
 
 def trainable_fields(path: AbstractPath, *names: str) -> PyTree:

@@ -76,3 +76,6 @@ class StateSpace(AbstractPath):
 
     def trainable(self) -> PyTree:
         return trainable_fields(self, "heuristic")
+
+    def learned(self, theta: tuple[Any, Any]) -> PyTree:
+        return jax.tree.map(lambda _: False, theta)

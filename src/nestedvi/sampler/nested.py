@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
@@ -21,7 +22,7 @@ from nestedvi.kernels.base import AbstractTransition, Independent, Transition
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.base import AbstractPath
+from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
 from nestedvi.paths.sequence import StackedDensities
 from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
 
@@ -35,6 +36,7 @@ __all__ = [
     "level_arrays",
     "level_info",
     "level_noise",
+    "prepare",
     "restart",
     "run",
     "scan_levels",
@@ -183,6 +185,15 @@ def level_noise(sampler: NestedSampler, key: Key) -> Any:
     return [(rule.noise(keys[0, j][None])[0], keys[1, j]) for j, rule in enumerate(rules)]
 
 
+def prepare(sampler: NestedSampler, particles: Particles) -> tuple[NestedSampler, Particles]:
+    """What levels 2 … K run with, after the first level gave `particles`: the same sampler, or one whose path knows them."""
+    if not isinstance(sampler.path, AbstractPreparedPath):
+        return sampler, particles
+    # The table's rows are functions of θ at fixed particles.
+    path, z = sampler.path.prepare(stop_gradient(particles.z))
+    return eqx.tree_at(lambda s: s.path, sampler, path), Particles(z, jax.vmap(path.stats)(z), particles.log_w)
+
+
 def restart(sampler: NestedSampler, i: int) -> NestedSampler:
     """The i-th of samplers that were built and trained side by side (`nvi.stack`, `nvi.fit(restarts=…)`)."""
     return _index(sampler, i)
@@ -260,6 +271,7 @@ def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool =
         return out, (level_info(incoming, out, level_terms, resampled), ancestors, kept)
 
     extras = level_noise(sampler, key_rest)
+    sampler, particles = prepare(sampler, particles)
     if history and not sampler.homogeneous:
         return _run_ragged(body, sampler, particles, info, extras)
     last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, extras)

@@ -10,7 +10,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-__all__ = ["digest_arrays", "digest_static", "probe_optimiser"]
+from nestedvi.train.objective import Objective
+
+__all__ = ["describe_objective", "digest_arrays", "digest_static", "probe_optimiser"]
 
 _PROBED_STEPS = (0, 10, 100, 1000, 10_000, 100_000)
 
@@ -37,3 +39,9 @@ def probe_optimiser(optimiser: optax.GradientTransformation, params: PyTree, opt
         updates, opt_state = optimiser.update(grads, jax.tree.map(at_step, opt_state), params)
         sizes.append(sum(jnp.sum(jnp.abs(u)) for u in jax.tree.leaves(updates)))
     return jnp.stack(sizes)
+
+
+def describe_objective(objective: Objective) -> dict[str, Any]:
+    """The same text in every process, which a set's own order is not; a divergence given by a function is told by its values."""
+    fields = {name: sorted(x) if isinstance(x, frozenset) else repr(x) for name, x in vars(objective).items()}
+    return {**fields, "slope": [f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))]}

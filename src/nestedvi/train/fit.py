@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, PyTree
 from nestedvi._types import Key
 from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.sampler.nested import NestedSampler
-from nestedvi.train.fingerprint import digest_static
+from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective
@@ -163,12 +163,6 @@ class Trainer(AbstractLearner):
             return jnp.stack(values)
 
         return [f"{x:.4g}" for x in np.ravel(jax.jit(self._over_restarts(one, 0))(state.params, self.fixed))]
-
-
-def describe_objective(objective: Objective) -> dict[str, Any]:
-    """The same text in every process, which a set's own order is not; a divergence given by a function is told by its values."""
-    fields = {name: sorted(x) if isinstance(x, frozenset) else repr(x) for name, x in vars(objective).items()}
-    return {**fields, "slope": [f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))]}
 
 
 def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:

@@ -18,8 +18,9 @@ from nestedvi.divergences.surrogate import surrogate
 from nestedvi.errors import MissingScoreError, UnknownNameError
 from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
+from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
-from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, level_noise, run
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays, level_noise, prepare, run
 from nestedvi.train.learner import Gradient
 from nestedvi.train.objective import Objective
 
@@ -78,56 +79,53 @@ def _level_gradient(key: Key, incoming: Particles, level: Level, path: Any, mask
     return _LevelResult(grads, stop_gradient(out), ess(out.log_w), divergence)
 
 
-def _theta_mask(tree: PyTree, path_mask: PyTree) -> PyTree:
+def _theta_mask(path: AbstractPath, theta: PyTree, path_mask: PyTree) -> PyTree:
     on = any(jax.tree.leaves(path_mask))
-    return jax.tree.map(lambda x: on and eqx.is_inexact_array(x), tree)
+    return jax.tree.map(lambda x, learned: on and learned and eqx.is_inexact_array(x), theta, path.learned(theta))
 
 
-class _Masks(NamedTuple):
-    first: _Diff
-    rest: _Diff
-
-
-def _masks(sampler: NestedSampler, trainable: PyTree) -> _Masks:
+def _first_mask(sampler: NestedSampler, trainable: PyTree) -> _Diff:
     first = sampler.first_level()
-    first_transition = jax.tree.map(lambda _: False, first.transition)
-    first_transition = eqx.tree_at(
+    transition = jax.tree.map(lambda _: False, first.transition)
+    transition = eqx.tree_at(
         lambda t: jax.tree.leaves(t.forward.density, is_leaf=lambda x: x is None),
-        first_transition,
+        transition,
         jax.tree.leaves(trainable.initial),
     )
+    return _Diff(transition, None, _theta_mask(sampler.path, first.theta, trainable.path), trainable.path)
+
+
+def _rest_mask(sampler: NestedSampler, trainable: PyTree) -> _Diff:
     second = sampler.level(2)
-    theta = _theta_mask(first.theta, trainable.path)
-    return _Masks(
-        _Diff(first_transition, None, theta, trainable.path),
-        _Diff(
-            trainable.transitions.transition,
-            _theta_mask(second.theta_prev, trainable.path),
-            _theta_mask(second.theta, trainable.path),
-            trainable.path,
-        ),
-    )
+    prev, current = (_theta_mask(sampler.path, theta, trainable.path) for theta in (second.theta_prev, second.theta))
+    return _Diff(trainable.transitions.transition, prev, current, trainable.path)
 
 
-def _assemble(sampler: NestedSampler, trainable: PyTree, first: _LevelResult, rest: _Diff) -> tuple[PyTree, Any]:
-    """The sampler's gradient from its levels' gradients. `rest` has a leading axis K-1, but for what levels share it is a sum."""
+def _assemble(sampler: NestedSampler, path_mask: PyTree, trainable: PyTree, first: _LevelResult, rest: _Diff) -> PyTree:
+    """The sampler's gradient from its levels' gradients. `rest` has a leading axis K-1, but for what levels share it is a sum.
+
+    `sampler` is the prepared one and `path_mask` is of its path; `trainable` is of the sampler that is learned.
+    """
     add = lambda a, b: jax.tree.map(jnp.add, a, b)  # noqa: E731
-    # θ_k occurs as the target of level k and as the proposal of level k+1.
-    per_level = jax.tree.map(
-        lambda f, prev, current: jnp.concatenate([f[None], current]) + jnp.pad(prev, ((0, 1),) + ((0, 0),) * (prev.ndim - 1)),
-        first.grads.theta,
-        rest.theta_prev,
-        rest.theta,
-    )
-    path = add(first.grads.path, rest.path)
-    if jax.tree.leaves(per_level):
-        diff, fixed = eqx.partition(sampler.path, trainable.path)
-        _, pull = jax.vjp(lambda d: eqx.filter(eqx.combine(d, fixed).thetas(), eqx.is_inexact_array), diff)
-        path = add(path, pull(per_level)[0])
-    leaves = jax.tree.leaves((first.grads.transition.forward.density, path, rest.transition))
+    leaves = jax.tree.leaves(first.grads.path), jax.tree.leaves(rest.path)
+    path = [a + b for a, b in zip(*leaves, strict=True)]
+    if jax.tree.leaves(rest.theta):
+        # At the first level a prepared path has no table yet: θ_1 is learned there through the path itself.
+        begin = first.grads.theta if jax.tree.leaves(first.grads.theta) else jax.tree.map(lambda x: 0 * x[0], rest.theta)
+        # θ_k occurs as the target of level k and as the proposal of level k+1.
+        per_level = jax.tree.map(
+            lambda f, prev, current: jnp.concatenate([f[None], current]) + jnp.pad(prev, ((0, 1),) + ((0, 0),) * (prev.ndim - 1)),
+            begin,
+            rest.theta_prev,
+            rest.theta,
+        )
+        diff, fixed = eqx.partition(sampler.path, path_mask)
+        mask = sampler.path.learned(sampler.level(2).theta)
+        _, pull = jax.vjp(lambda d: eqx.filter(eqx.combine(d, fixed).thetas(), mask), diff)
+        path = add(path, jax.tree.leaves(pull(per_level)[0]))
+    found = iter(jax.tree.leaves((first.grads.transition.forward.density, path, rest.transition)))
     mask_leaves, structure = jax.tree.flatten(trainable)
-    it = iter(leaves)
-    return jax.tree.unflatten(structure, [next(it) if on else None for on in mask_leaves]), per_level
+    return jax.tree.unflatten(structure, [next(found) if on else None for on in mask_leaves])
 
 
 def _finite(tree: PyTree, axes: int) -> Any:
@@ -141,8 +139,8 @@ def _sound(divergence: PerLevel) -> Bool[Array, " levels"]:
     return jnp.logical_not(jnp.isnan(divergence))
 
 
-def _finish(sampler, trainable, first: _LevelResult, rest: _LevelResult, last: Particles, population) -> Gradient:
-    grads, _ = _assemble(sampler, trainable, first, rest.grads)
+def _finish(sampler, masks: _Diff, trainable, first: _LevelResult, rest: _LevelResult, last: Particles, population) -> Gradient:
+    grads = _assemble(sampler, masks.path, trainable, first, rest.grads)
     own = rest.grads.transition if isinstance(sampler.transitions, Stacked) else None
     per_level = (own, rest.grads.theta_prev, rest.grads.theta)
     shared = (rest.grads.path, None if own is not None else rest.grads.transition)
@@ -160,22 +158,25 @@ def _sum_shared(sampler: NestedSampler, grads: _Diff) -> _Diff:
     return grads._replace(path=total(grads.path), transition=transition)
 
 
-def _first(key, sampler, objective, masks: _Masks, num_particles) -> _LevelResult:
-    return _level_gradient(key, nothing_in(num_particles), sampler.first_level(), sampler.path, masks.first, objective)
+def _first(key, sampler, objective, trainable, num_particles) -> tuple[_LevelResult, NestedSampler, Particles, _Diff]:
+    """The first level's gradient, and what the later levels start with: the prepared sampler, its particles, and its masks."""
+    mask = _first_mask(sampler, trainable)
+    first = _level_gradient(key, nothing_in(num_particles), sampler.first_level(), sampler.path, mask, objective)
+    sampler, particles = prepare(sampler, first.out)
+    return first, sampler, particles, _rest_mask(sampler, objective.trainable(sampler))
 
 
 def _sequential(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """A scan over levels that differentiates inside its body: memory is flat in K."""
-    masks = _masks(sampler, trainable)
     key_first, key_rest = jax.random.split(key)
     noise = level_noise(sampler, key_rest)
-    first = _first(key_first, sampler, objective, masks, num_particles)
+    first, sampler, particles, masks = _first(key_first, sampler, objective, trainable, num_particles)
     shares = isinstance(sampler.transitions, Shared)
     arrays, rebuild = level_arrays(sampler)
     zeros = lambda tree, mask: jax.tree.map(jnp.zeros_like, eqx.filter(tree, mask))  # noqa: E731
     common = (
-        zeros(sampler.path, masks.rest.path),
-        zeros(sampler.transitions.transition, masks.rest.transition) if shares else None,
+        zeros(sampler.path, masks.path),
+        zeros(sampler.transitions.transition, masks.transition) if shares else None,
     )
 
     def body(carry, inputs):
@@ -183,7 +184,7 @@ def _sequential(key, sampler, objective, trainable, num_particles, population) -
         slice_, (resample_noise, key_move) = inputs
         level = rebuild(slice_)
         incoming, _, _ = level.resampling(resample_noise, particles)
-        result = _level_gradient(key_move, incoming, level, sampler.path, masks.rest, objective)
+        result = _level_gradient(key_move, incoming, level, sampler.path, masks, objective)
         path_grads = jax.tree.map(jnp.add, path_grads, result.grads.path)
         own = result.grads.transition
         if shares:
@@ -191,11 +192,11 @@ def _sequential(key, sampler, objective, trainable, num_particles, population) -
         grads = result.grads._replace(path=None, transition=own)
         return (result.out, (path_grads, transition_grads)), result._replace(grads=grads, out=None)
 
-    (last, (path_grads, transition_grads)), rest = jax.lax.scan(body, (first.out, common), (arrays, noise))
+    (last, (path_grads, transition_grads)), rest = jax.lax.scan(body, (particles, common), (arrays, noise))
     grads = rest.grads._replace(path=path_grads)
     if shares:
         grads = grads._replace(transition=transition_grads)
-    return _finish(sampler, trainable, first, rest._replace(grads=grads), last, population)
+    return _finish(sampler, masks, trainable, first, rest._replace(grads=grads), last, population)
 
 
 def _parallel(sampler, objective, masks, keys, incoming: Particles) -> _LevelResult:
@@ -203,7 +204,7 @@ def _parallel(sampler, objective, masks, keys, incoming: Particles) -> _LevelRes
     arrays, rebuild = level_arrays(sampler)
 
     def one(slice_, key, incoming):
-        return _level_gradient(key, incoming, rebuild(slice_), sampler.path, masks.rest, objective)
+        return _level_gradient(key, incoming, rebuild(slice_), sampler.path, masks, objective)
 
     result = jax.vmap(one)(arrays, keys, incoming)
     return result._replace(grads=_sum_shared(sampler, result.grads))
@@ -211,10 +212,9 @@ def _parallel(sampler, objective, masks, keys, incoming: Particles) -> _LevelRes
 
 def _two_phase(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """Samples all levels without gradients, keeps the particles, then differentiates all levels side by side."""
-    masks = _masks(sampler, trainable)
     key_first, key_rest = jax.random.split(key)
     noise = level_noise(sampler, key_rest)
-    first = _first(key_first, sampler, objective, masks, num_particles)
+    first, sampler, particles, masks = _first(key_first, sampler, objective, trainable, num_particles)
     arrays, rebuild = level_arrays(sampler)
 
     def body(particles, inputs):
@@ -223,9 +223,9 @@ def _two_phase(key, sampler, objective, trainable, num_particles, population) ->
         incoming, _, _ = level.resampling(resample_noise, particles)
         return outgoing(incoming, terms(key_move, incoming, level, sampler.path)), incoming
 
-    last, incoming = jax.lax.scan(body, first.out, (arrays, noise))
+    last, incoming = jax.lax.scan(body, particles, (arrays, noise))
     rest = _parallel(sampler, objective, masks, noise[1], incoming)
-    return _finish(sampler, trainable, first, rest, last, population)
+    return _finish(sampler, masks, trainable, first, rest, last, population)
 
 
 def _but_last(tree: PyTree) -> PyTree:
@@ -245,10 +245,9 @@ def _level_parallel(key, sampler, objective, trainable, num_particles, populatio
     Particles were made under slightly older θ; multiplying their weights by γ_k(z; new θ)/γ_k(z; old θ) keeps them properly
     weighted for the γ_k of now.
     """
-    masks = _masks(sampler, trainable)
     key_first, key_rest = jax.random.split(key)
     noise = level_noise(sampler, key_rest)
-    first = _first(key_first, sampler, objective, masks, num_particles)
+    first, sampler, _, masks = _first(key_first, sampler, objective, trainable, num_particles)
     arrays, static = eqx.partition(sampler.path, eqx.is_array)
     old_path = eqx.combine(population.path, static)
     new_thetas, rest = eqx.partition(_but_last(sampler.path.thetas()), eqx.is_array)
@@ -265,7 +264,7 @@ def _level_parallel(key, sampler, objective, trainable, num_particles, populatio
     rest = _parallel(sampler, objective, masks, noise[1], incoming)
     last = jax.tree.map(lambda x: x[-1], rest.out)
     shifted = jax.tree.map(lambda f, xs: jnp.concatenate([f[None], xs[:-1]]), first.out, rest.out)
-    return _finish(sampler, trainable, first, rest._replace(out=None), last, Population(shifted, arrays))
+    return _finish(sampler, masks, trainable, first, rest._replace(out=None), last, Population(shifted, arrays))
 
 
 def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gradient:
@@ -336,6 +335,11 @@ def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_part
         return None
     if not sampler.homogeneous:
         raise ValueError("Level-parallel training runs all levels side by side, so they must be of one kind; use 'sequential'.")
+    if isinstance(sampler.path, AbstractPreparedPath):
+        raise ValueError(
+            "Level-parallel training mixes particles of several steps, and this path keeps a table of the first-level particles "
+            "of one step; use 'sequential' or 'two-phase'."
+        )
     history = run(key, sampler, num_particles, history=True).history
     return Population(_but_last(history), eqx.filter(sampler.path, eqx.is_array))
 

@@ -1,0 +1,184 @@
+"""Amortised training: one set of networks makes a sampler for each instance of a data set, and learns from all of them.
+
+A program maps an instance to a `NestedSampler`. A step draws a batch of instances, takes each sampler's gradient as `schedules`
+does, and pulls it back through the program. An instance whose gradient is not finite is left out of the batch and counted.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Float, Int, PyTree
+
+from nestedvi._types import Key
+from nestedvi.sampler.nested import NestedSampler
+from nestedvi.train.fingerprint import describe_objective, digest_static
+from nestedvi.train.learner import AbstractLearner, Gradient, State
+from nestedvi.train.loop import train
+from nestedvi.train.objective import Objective
+from nestedvi.train.schedules import get_schedule, gradient
+
+__all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
+
+
+class AmortisedRecord(NamedTuple):
+    """What every step reported, as means over its batch: leading axis steps, then restarts if there are several."""
+
+    log_Z_hat: Float[np.ndarray, "steps *restarts"]
+    ess: Float[np.ndarray, "steps *restarts"]
+    divergence: Float[np.ndarray, "steps *restarts"]
+    dropped: Int[np.ndarray, "steps *restarts"]
+
+
+class AmortisedFit(NamedTuple):
+    """A trained program, the record of its training, the number of instances left out of their batch, and the time spent."""
+
+    program: Any
+    record: AmortisedRecord
+    dropped: int
+    num_steps: int
+    seconds: float
+    step_seconds: float
+
+
+class AmortisedTrainer(AbstractLearner):
+    """Learns a program from instances to samplers."""
+
+    def __init__(self, program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average):
+        get_schedule(schedule)
+        if schedule == "level-parallel":
+            raise ValueError(
+                "Level-parallel training keeps one sampler's particles between steps; here each step has other samplers."
+            )
+        self.objective, self.schedule, self.num_particles, self.batch_size = objective, schedule, num_particles, batch_size
+        self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
+        self.restarts, self.average = restarts, average
+        sizes = {np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(data)}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError(f"Every array of the data needs one leading axis of instances; got leading sizes {sorted(sizes)}.")
+        (self.num_instances,) = sizes
+        self.shared = jax.tree.map(jnp.asarray, data)
+        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
+        program = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, program)
+        self.params, rest = eqx.partition(program, eqx.is_inexact_array)
+        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
+        if not jax.tree.leaves(self.params):
+            raise ValueError("Nothing to learn: the program holds no floating-point arrays.")
+        self._check_program()
+        self.num_levels = 1
+        self.compile()
+
+    def _check_program(self) -> None:
+        """Says what does not fit before anything is compiled."""
+        one = (lambda x: x) if self.restarts is None else (lambda x: x[0])
+
+        def flows(params, fixed, data):
+            sampler = self.program(params, fixed)(jax.tree.map(lambda x: x[0], data))
+            if not isinstance(sampler, NestedSampler):
+                raise TypeError(f"The program must make a NestedSampler from one instance; got {type(sampler).__name__}.")
+            if not any(jax.tree.leaves(self.objective.trainable(sampler))):
+                raise ValueError(f"Nothing to learn: no parameters in the groups {sorted(self.objective.learn)} of the samplers.")
+            self.objective.flow(sampler.level(2).transition)
+
+        jax.eval_shape(flows, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared)
+
+    def program(self, params: PyTree, fixed: PyTree) -> Any:
+        return eqx.combine(params, fixed, self.static)
+
+    def gradient(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any) -> Gradient:
+        key_batch, key_levels = jax.random.split(key)
+        picks = jax.random.randint(key_batch, (self.batch_size,), 0, self.num_instances)
+        batch = jax.tree.map(lambda x: x[picks], shared)
+
+        def one(key, x):
+            sampler = self.program(params, fixed)(x)
+            mask = self.objective.trainable(sampler)
+            result = gradient(key, sampler, self.objective, self.num_particles, schedule=self.schedule)
+            _, pull = jax.vjp(lambda p: eqx.filter(self.program(p, fixed)(x), mask), params)
+            (grads,) = pull(result.grads)
+            whole = jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda g: jnp.all(jnp.isfinite(g)), grads), jnp.array(True))
+            divergence = jnp.sum(result.info.level_divergence)
+            return grads, whole & jnp.all(result.finite), (result.info.log_Z_hat, result.info.ess, divergence)
+
+        grads, good, measures = jax.vmap(one)(jax.random.split(key_levels, self.batch_size), batch)
+        count = jnp.maximum(jnp.sum(good), 1)
+
+        def mean(values):
+            kept = good.reshape((-1,) + (1,) * (values.ndim - 1))
+            return jnp.sum(jnp.where(kept, values, 0), axis=0) / count.astype(values.dtype)
+
+        log_Z_hat, size, divergence = (mean(x) for x in measures)
+        info = AmortisedRecord(log_Z_hat, size, divergence, jnp.sum(jnp.logical_not(good)))  # type: ignore[arg-type]
+        return Gradient(jax.tree.map(mean, grads), jnp.any(good)[None], info, carry)
+
+    def initial_carry(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree) -> None:
+        return None
+
+    def measures(self, record: AmortisedRecord) -> dict[str, float]:
+        return {
+            "log_Z_hat": float(np.mean(record.log_Z_hat)),
+            "ess_percent": float(100 * np.mean(record.ess) / self.num_particles),
+        }
+
+    def identity(self, state: State) -> dict[str, Any]:
+        return {
+            "schedule": self.schedule,
+            "objective": describe_objective(self.objective),
+            "num_particles": self.num_particles,
+            "batch_size": self.batch_size,
+            "structure": digest_static(self.static),
+        }
+
+
+def fit_amortised(
+    key: Key,
+    program: Callable[[PyTree], NestedSampler],
+    data: PyTree,
+    objective: Objective | None = None,
+    *,
+    num_steps: int,
+    num_particles: int,
+    batch_size: int = 16,
+    optimiser: optax.GradientTransformation | None = None,
+    schedule: str = "sequential",
+    restarts: int | None = None,
+    progress: Any = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    average: float | None = None,
+    max_nonfinite: int = 100,
+) -> AmortisedFit:
+    """Trains a program over a data set.
+
+    **Arguments:**
+
+    - `program`: an `eqx.Module` that makes a `NestedSampler` from one instance. Its floating-point arrays are what is learned;
+      write constants as Python numbers.
+    - `data`: a pytree of arrays with a leading axis of instances, kept on the device.
+    - `objective`: by default the reverse KL; its groups say which parts of the samplers pass gradients to the program.
+    - `batch_size`: instances a step, drawn at random.
+
+    The others are those of `fit`. An instance with a non-finite gradient is left out of its batch and counted in `dropped`.
+    """
+    if num_steps < 1 or num_particles < 1 or batch_size < 1:
+        raise ValueError(
+            f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps}, {num_particles} and {batch_size}."
+        )
+    objective = Objective() if objective is None else objective
+    trainer = AmortisedTrainer(program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average)
+    done = train(
+        key,
+        trainer,
+        num_steps=num_steps,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        max_nonfinite=max_nonfinite,
+    )
+    learned = trainer.program(done.params, trainer.fixed)
+    return AmortisedFit(learned, done.record, int(done.record.dropped.sum()), done.num_steps, done.seconds, done.step_seconds)
