@@ -9,7 +9,7 @@ from idx_files import FILES, described, write_files
 
 import nestedvi as nvi
 from nestedvi.data import mnist
-from nestedvi.data.mnist import DATASETS, load_images
+from nestedvi.data.mnist import DATASETS, Split, load_images, shrink
 
 
 @pytest.fixture
@@ -142,3 +142,11 @@ def test_the_real_sets_are_fully_described(name):
     found = DATASETS[name]
     assert set(found.digests) == set(FILES) and all(len(d) == 64 for d in found.digests.values())
     assert len(found.classes) == 10 and all(m.endswith("/") for m in found.mirrors)
+
+
+def test_shrunk_images_average_their_pixels():
+    split = Split(np.array([[[0, 10, 7, 7], [20, 30, 7, 7]]], np.uint8), np.zeros(1))
+    np.testing.assert_array_equal(shrink(split, 2).images, [[[15, 7]]])
+    np.testing.assert_array_equal(shrink(split, 1).images, split.images)
+    with pytest.raises(ValueError, match="must divide"):
+        shrink(split, 3)

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from nestedvi.data.idx import read_idx
 from nestedvi.errors import DataError, UnknownNameError
 
-__all__ = ["DATASETS", "ImageSet", "Split", "get_dataset", "load_images"]
+__all__ = ["DATASETS", "ImageSet", "Split", "get_dataset", "load_images", "shrink"]
 
 VARIABLE = "NESTEDVI_DATA"
 _SECONDS = 30.0
@@ -34,6 +34,15 @@ class Split(NamedTuple):
 
     images: np.ndarray
     labels: np.ndarray
+
+
+def shrink(split: Split, factor: int) -> Split:
+    """The same images with every `factor` × `factor` pixels averaged into one."""
+    num, height, width = split.images.shape
+    if factor < 1 or height % factor or width % factor:
+        raise ValueError(f"Images of {height} × {width} pixels cannot be shrunk by {factor}; it must divide both sizes.")
+    blocks = split.images.reshape(num, height // factor, factor, width // factor, factor)
+    return Split(np.round(blocks.mean(axis=(2, 4))).astype(np.uint8), split.labels)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 
 from nestedvi.data.minibatches import ByClass, by_class
-from nestedvi.data.mnist import Split, get_dataset, load_images
+from nestedvi.data.mnist import Split, get_dataset, load_images, shrink
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
@@ -128,6 +128,7 @@ class BgmmVaeConfig:
     flow_depth: int = 8
     held_out: int = 10_000
     train_images: int | None = None
+    shrink: int = 1
     split: str = "test"
     eval_batches: int = 100
     eval_size: int = 300
@@ -159,11 +160,11 @@ def quick_config(config: BgmmVaeConfig) -> BgmmVaeConfig:
         config,
         datasets=config.datasets[:1],
         seeds=min(config.seeds, 1),
-        iterations=min(config.iterations, 1500),
+        iterations=min(config.iterations, 1200),
         num_batches=10,
-        channels=(8, 16, 16, 16),
-        held_out=2000,
-        train_images=10_000,
+        channels=(8, 16, 16),
+        shrink=2,
+        eval_batches=50,
     )
 
 
@@ -218,6 +219,7 @@ class Parts:
 
 def split_images(config: BgmmVaeConfig, train_split: Split, test_split: Split) -> Parts:
     """Test: the held-out images match. Validation: they are evaluated on, and as many of the remaining ones match."""
+    train_split, test_split = shrink(train_split, config.shrink), shrink(test_split, config.shrink)
     kept = len(train_split.images) - config.held_out
     if kept < 1:
         raise ValueError(f"{config.held_out} images cannot be held out of {len(train_split.images)}.")
