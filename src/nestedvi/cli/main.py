@@ -153,6 +153,33 @@ def annealing(
     typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
 
 
+@reproduce.command()
+def hmm(
+    rows: Annotated[str | None, typer.Option(help="Rows of the table, separated by commas.", show_default="all")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Training steps of each row.", show_default="5000")] = None,
+    schedule: Annotated[str | None, typer.Option(help="sequential or two-phase.", show_default="two-phase")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles for each test instance.", show_default="1000")] = None,
+    instances: Annotated[int | None, typer.Option(help="Test instances.", show_default="2000")] = None,
+    out: Annotated[str, typer.Option(help="Folder for results.json, table.md and the figures.")] = "nestedvi-hmm",
+    jobs: Annotated[int, typer.Option(help="Rows trained at a time, in threads; 1 suits a CPU, 4 a GPU.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Section 5.2 of the paper: learned heuristic factors in a hidden Markov model, against a reference log Z.
+
+    Also a linear-Gaussian model against the Kalman filter. Ctrl-C saves; the same command goes on with the row that it was in.
+    """
+    from nestedvi.experiments.hmm import HMMConfig, quick_hmm_config, reproduce_hmm
+
+    given = _given(rows=_names(rows), iterations=iterations, schedule=schedule, particles=particles, test_instances=instances)
+    config = HMMConfig(seed=seed, **given)
+    if quick:
+        config = quick_hmm_config(config)
+    reproduce_hmm(config, out, jobs=jobs, console=err_console)
+    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
+    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+
+
 @reproduce.command("bgmm-vae")
 def bgmm_vae(
     dataset: Annotated[str, typer.Option(help="mnist, fashion-mnist or both.")] = "both",

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, PyTree
 from nestedvi._types import Key
 from nestedvi.particles.genealogy import distinct_ancestors
 from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.sampler.refresh import AbstractRefresh, run_refreshed
 
 __all__ = ["InstanceEvaluation", "evaluate_instances"]
 
@@ -29,13 +30,22 @@ class InstanceEvaluation(NamedTuple):
 
 
 @eqx.filter_jit
-def _runs(keys: Key, program: Any, data: PyTree, num_particles: int, at_once: int):
+def _runs(keys: Key, program: Any, data: PyTree, num_particles: int, at_once: int, refresh: Any, every: int):
     def one(inputs):
         key, x = inputs
+        if refresh is not None:
+            refreshed = run_refreshed(key, program(x), num_particles, refresh, every=every)
+            return refreshed.log_Z_hat, refreshed.ess, _num_distinct(refreshed.particles.z.eta)
         result = run(key, program(x), num_particles)
         return result.log_Z_hat, result.ess, distinct_ancestors(result.ancestors)[0]
 
     return jax.lax.map(one, (keys, data), batch_size=at_once)
+
+
+def _num_distinct(eta: PyTree) -> Any:
+    """How many values there are: moves make new ones, so ancestors do not tell. Continuous, so one coordinate does."""
+    values = jnp.sort(jax.tree.leaves(eta)[0].reshape(jax.tree.leaves(eta)[0].shape[0], -1)[:, 0])
+    return 1 + jnp.sum(values[1:] != values[:-1])
 
 
 def evaluate_instances(
@@ -45,12 +55,17 @@ def evaluate_instances(
     *,
     num_particles: int,
     at_once: int | None = None,
+    refresh: AbstractRefresh | None = None,
+    every: int = 1,
 ) -> InstanceEvaluation:
-    """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances side by side."""
+    """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances side by side.
+
+    With `refresh`, global variables are moved after every `every` states, and `distinct` counts their values at the end.
+    """
     num = jax.tree.leaves(data)[0].shape[0]
     if num_particles < 1 or num < 1:
         raise ValueError(f"Evaluation needs at least one particle and one instance; got {num_particles} and {num}.")
     at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
     data = jax.tree.map(jnp.asarray, data)
-    log_Z, ess, distinct = _runs(jax.random.split(key, num), program, data, num_particles, at_once)
+    log_Z, ess, distinct = _runs(jax.random.split(key, num), program, data, num_particles, at_once, refresh, every)
     return InstanceEvaluation(np.asarray(log_Z), np.asarray(ess), np.asarray(distinct), num_particles)

@@ -4,9 +4,6 @@ Every cell of the grid is trained, evaluated and written to `cells/` on its own;
 was in. Tables and figures are made from those files.
 """
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +20,7 @@ from nestedvi.densities.targets import TARGETS, get_target
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.quadrature import neighbour_kl
 from nestedvi.experiments.bench import gradient_temp_bytes
+from nestedvi.experiments.cells import cell_key, run_cached
 from nestedvi.kernels.base import stack
 from nestedvi.methods import METHODS, build, get_method
 from nestedvi.particles.weights import normalise
@@ -38,7 +36,7 @@ from nestedvi.report.annealing import (
     training_figure,
 )
 from nestedvi.report.figures import sampling_figure, save_figure
-from nestedvi.report.files import output_folder, provenance, write_atomic, write_json, write_text
+from nestedvi.report.files import output_folder, provenance, write_json, write_text
 from nestedvi.sampler.nested import NestedSampler, restart, run
 from nestedvi.train.fit import Fit, fit
 from nestedvi.train.progress import GridProgress
@@ -175,11 +173,6 @@ class Cell:
         layers = 3.0 if METHODS[self.method].kernels == "flow" else 1.0
         return layers * self.iterations * (self.K - 1) * self.restarts * self.particles + 2e6
 
-    @property
-    def fingerprint(self) -> str:
-        """Tells this cell's result from that of another configuration."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-
 
 def _cell(config: AnnealingConfig, name: str, method: str, K: int, **changes: Any) -> Cell:
     """A cell with the configuration's values where `changes` says nothing else."""
@@ -237,36 +230,27 @@ def build_cell(cell: Cell, key) -> NestedSampler:
 
 def run_cell(cell: Cell, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains and evaluates one cell, or reads it back if it is there."""
-    record, arrays_file = folder / f"{cell.name}.json", folder / f"{cell.name}.npz"
-    if record.exists() and arrays_file.exists():
-        row = json.loads(record.read_text(encoding="utf-8"))
-        if row.get("fingerprint") == cell.fingerprint:
-            reporter.start(1, 1)
-            reporter.stop()
-            with np.load(arrays_file, allow_pickle=False) as arrays:
-                return row, dict(arrays)
-    key = jax.random.fold_in(jax.random.key(cell.seed), int(hashlib.sha256(cell.name.encode()).hexdigest()[:6], 16))
-    key_build, key_fit, key_eval = jax.random.split(key, 3)
-    rate = optax.cosine_decay_schedule(cell.learning_rate, cell.iterations) if cell.decay else cell.learning_rate
-    work = folder / f"{cell.name}-{cell.fingerprint}"
-    trained = fit(
-        key_fit,
-        build_cell(cell, key_build),
-        METHODS[cell.method].make_objective(),
-        num_steps=cell.iterations,
-        num_particles=cell.particles,
-        optimiser=optax.adam(rate),
-        schedule=cell.schedule,
-        restarts=cell.restarts,
-        average=cell.average,
-        progress=reporter,
-        checkpoint=work,
-    )
-    row, arrays = summarise(cell, trained, key_eval)
-    write_atomic(arrays_file, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
-    write_json(record, row)
-    shutil.rmtree(work, ignore_errors=True)
-    return row, arrays
+
+    def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        key_build, key_fit, key_eval = jax.random.split(cell_key(cell.seed, cell.name), 3)
+        rate = optax.cosine_decay_schedule(cell.learning_rate, cell.iterations) if cell.decay else cell.learning_rate
+        trained = fit(
+            key_fit,
+            build_cell(cell, key_build),
+            METHODS[cell.method].make_objective(),
+            num_steps=cell.iterations,
+            num_particles=cell.particles,
+            optimiser=optax.adam(rate),
+            schedule=cell.schedule,
+            restarts=cell.restarts,
+            average=cell.average,
+            progress=reporter,
+            checkpoint=work,
+        )
+        return summarise(cell, trained, key_eval)
+
+    with reporter:
+        return run_cached(cell, folder, compute)
 
 
 def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -290,10 +274,7 @@ def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, 
         "train_seconds": trained.seconds,
         "log_Z_hat_restarts": log_Z,
         "ess_percent_restarts": ess,
-        "device": jax.devices()[0].device_kind,
         "skipped_gradients": int(trained.skipped.sum()),
-        "cell": asdict(cell),
-        "fingerprint": cell.fingerprint,
     }
     if cell.measure_memory:
         objective = METHODS[cell.method].make_objective()

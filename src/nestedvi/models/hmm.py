@@ -28,23 +28,28 @@ from nestedvi.paths.global_variables import (
     WithoutState,
 )
 from nestedvi.sampler.nested import NestedSampler, Shared
+from nestedvi.sampler.refresh import AbstractRefresh
 
 __all__ = [
     "BackwardRecursion",
     "ClusterKernel",
+    "ClusterRefresh",
     "Clusters",
     "ExpectationMaximisation",
     "GaussianHMM",
     "HMMProgram",
-    "LogPrecisionPrior",
+    "LogPrecision",
     "MixtureHeuristic",
     "NeuralStatistics",
     "NormalGammas",
+    "Statistics",
+    "by_mean",
 ]
 
 _LOG_2PI = float(np.log(2 * np.pi))
 # Observations spread over about ±100: networks see them, and cluster means, in units of the prior's standard deviation.
 _SCALE = 30.0
+_PARAMETERS = ("alpha", "beta", "mu", "nu")
 
 
 class Clusters(NamedTuple):
@@ -152,10 +157,10 @@ class GaussianHMM(AbstractGlobalModel):
         return jax.nn.softmax(filtered + messages)
 
 
-class LogPrecisionPrior(AbstractSampleable):
-    """p(η) in the coordinates (μ, log τ), as one vector; for samplers that want no bounds."""
+class LogPrecision(AbstractSampleable):
+    """A density of η in the coordinates (μ, log τ), as one vector; for samplers that want no bounds."""
 
-    model: GaussianHMM
+    density: AbstractSampleable
 
     def clusters(self, z: Float[Array, " dim"]) -> Clusters:
         """η from its coordinates."""
@@ -163,25 +168,26 @@ class LogPrecisionPrior(AbstractSampleable):
         return Clusters(mu, jnp.exp(log_tau))
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
-        return self.model.log_prior(self.clusters(z)) + jnp.sum(jnp.split(z, 2)[1])
+        return self.density.log_gamma(self.clusters(z)) + jnp.sum(jnp.split(z, 2)[1])
 
     @property
     def log_Z(self) -> Scalar:
-        return jnp.zeros(())
+        return self.density.log_Z
 
     @property
     def reparameterised(self) -> bool:
         return False
 
     def sample(self, key: Key) -> Float[Array, " dim"]:
-        eta = self.model.sample_prior(key)
+        eta = self.density.sample(key)
         return jnp.concatenate([eta.mu, jnp.log(eta.tau)])
 
-    def by_mean(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """The same η with its clusters named in the order of their means."""
-        mu, log_tau = jnp.split(z, 2)
-        order = jnp.argsort(mu)
-        return jnp.concatenate([mu[order], log_tau[order]])
+
+def by_mean(z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """(μ, log τ) with the clusters named in the order of their means."""
+    mu, log_tau = jnp.split(z, 2)
+    order = jnp.argsort(mu)
+    return jnp.concatenate([mu[order], log_tau[order]])
 
 
 class NormalGammas(AbstractSampleable):
@@ -197,6 +203,12 @@ class NormalGammas(AbstractSampleable):
     mu: Float[Array, "parts clusters"]
     nu: Float[Array, "parts clusters"]
     symmetric: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def prior(cls, model: GaussianHMM) -> "NormalGammas":
+        """p(η) of the model."""
+        alpha, beta, mu, nu = (jnp.full((1, model.num_clusters), x) for x in (model.alpha, model.beta, model.mu, model.nu))
+        return cls(jnp.zeros(1), alpha, beta, mu, nu)
 
     @property
     def _names(self) -> Int[np.ndarray, "permutations clusters"]:
@@ -316,16 +328,16 @@ class ExpectationMaximisation(eqx.Module):
         starts, used = _starts(xs, model.num_clusters)
         eta, t, log_x = jax.vmap(climb)(starts, used)
         alpha, beta, mu, nu = jax.vmap(lambda t: self.head(model, t, xs))(t)
-        prior = log_normal_gamma(eta, model.alpha, model.beta, model.mu, model.nu)
+        log_prior = log_normal_gamma(eta, model.alpha, model.beta, model.mu, model.nu)
         # A cluster without observations keeps its prior, which then costs nothing.
-        evidence = log_x + jnp.sum(jnp.where(used, prior - log_normal_gamma(eta, alpha, beta, mu, nu), 0.0), axis=-1)
+        evidence = log_x + jnp.sum(jnp.where(used, log_prior - log_normal_gamma(eta, alpha, beta, mu, nu), 0.0), axis=-1)
         # No start is shut out: a mode that looks poor may be the one that the others missed.
         behind = jnp.maximum(evidence - jnp.max(evidence), -6.0)
         # Last the prior itself, in case none of them holds.
-        alone = [jnp.full((1, model.num_clusters), x) for x in (model.alpha, model.beta, model.mu, model.nu)]
-        parts = [jnp.concatenate(pair) for pair in zip((alpha, beta, mu, nu), alone, strict=True)]
+        prior = NormalGammas.prior(model)
         logits = jnp.append(jnp.exp(self.sharpness) * behind, -4.0)
-        return NormalGammas(logits, parts[0], parts[1], parts[2], parts[3], self.symmetric)
+        both = [jnp.concatenate([x, getattr(prior, name)]) for name, x in zip(_PARAMETERS, (alpha, beta, mu, nu), strict=True)]
+        return NormalGammas(logits, both[0], both[1], both[2], both[3], self.symmetric)
 
 
 def _maximise(model: GaussianHMM, xs: Array, t: Array) -> Clusters:
@@ -488,3 +500,58 @@ class HMMProgram(eqx.Module):
         initial = WithoutState(self.encoder(self.model, xs), jnp.zeros((), jnp.int32))
         transition = Transition(NextState(self.kernel))
         return NestedSampler(initial, path, Shared(transition, path.num_steps), self.resampling)
+
+
+class Statistics(NamedTuple):
+    """Number, mean and sum of squared deviations of each cluster's observations: all that p(x, z | η) needs."""
+
+    number: Float[Array, " clusters"]
+    mean: Float[Array, " clusters"]
+    spread: Float[Array, " clusters"]
+
+
+class ClusterRefresh(AbstractRefresh):
+    """Random-walk Metropolis on (μ, log τ) of all clusters; `scale` is in units of a cluster's posterior standard deviation when
+    the observations are shared out evenly."""
+
+    model: GaussianHMM
+    steps: int = eqx.field(static=True, default=2)
+    scale: float = eqx.field(static=True, default=0.8)
+
+    def start(self, z: Latent) -> Statistics:
+        return Statistics(*(jnp.zeros_like(z.eta.mu) for _ in range(3)))
+
+    def remember(self, memory: Statistics, states: Int[Array, " steps"], xs: Float[Array, " steps"]) -> Statistics:
+        t = (states[:, None] == jnp.arange(memory.number.shape[0])).astype(xs.dtype)
+        count = jnp.sum(t, axis=0)
+        mean = jnp.sum(t * xs[:, None], axis=0) / jnp.maximum(count, 1)
+        spread = jnp.sum(t * (xs[:, None] - mean) ** 2, axis=0)
+        total = memory.number + count
+        shift = mean - memory.mean
+        share = count / jnp.maximum(total, 1)
+        return Statistics(total, memory.mean + share * shift, memory.spread + spread + share * memory.number * shift**2)
+
+    def log_gamma(self, eta: Clusters, z: Latent, memory: Statistics, k: Any, path: GlobalStateSpace) -> Scalar:
+        """log γ_k(η, z_{1:k}) in the coordinates (μ, log τ), up to what does not depend on η."""
+        squares = memory.spread + memory.number * (memory.mean - eta.mu) ** 2
+        log_x = jnp.sum(0.5 * memory.number * jnp.log(eta.tau) - 0.5 * eta.tau * squares)
+        return self.model.log_prior(eta) + log_x + path.log_psi(k, eta, z.state) + jnp.sum(jnp.log(eta.tau))
+
+    def move(self, key: Key, z: Latent, memory: Statistics, k: Any, path: GlobalStateSpace) -> tuple[Clusters, Scalar]:
+        per_cluster = path.num_steps / self.model.num_clusters
+        size = self.scale / per_cluster**0.5
+
+        def step(carry, key_step):
+            eta, log_density = carry
+            key_mu, key_tau, key_accept = jax.random.split(key_step, 3)
+            mu = eta.mu + size * jax.random.normal(key_mu, eta.mu.shape, eta.mu.dtype)
+            factor = jnp.exp(size * 2**0.5 * jax.random.normal(key_tau, eta.tau.shape, eta.tau.dtype))
+            proposal = Clusters(mu, eta.tau * factor)
+            log_proposal = self.log_gamma(proposal, z, memory, k, path)
+            accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density
+            eta = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, eta)
+            return (eta, jnp.where(accept, log_proposal, log_density)), accept.astype(eta.mu.dtype)
+
+        start = z.eta, self.log_gamma(z.eta, z, memory, k, path)
+        (eta, _), accepted = jax.lax.scan(step, start, jax.random.split(key, self.steps))
+        return eta, jnp.mean(accepted)

@@ -144,6 +144,13 @@ class GlobalStateSpace(AbstractPreparedPath):
     def log_gamma_prev(self, theta_prev: _Theta, stats_prev: Latent) -> Scalar:
         return jnp.where(theta_prev.k == 0, theta_prev.first[stats_prev.origin], self._log_psi(theta_prev, stats_prev))
 
+    def log_psi(self, k: Any, eta: PyTree, state: PyTree) -> Scalar:
+        """log ψ_k(z_k, η) for any η, looked at anew; k = 0 … K."""
+        first, later = self.heuristic.messages(eta, self.observations)
+        here = jax.tree.map(lambda m: jax.lax.dynamic_index_in_dim(m, jnp.maximum(k - 1, 0), keepdims=False), later)
+        log_later = jnp.where(k == self.num_steps, 0.0, self.heuristic.read(here, state))
+        return jnp.where(k == 0, first, log_later)
+
     def _log_psi(self, theta: _Theta, stats: Latent) -> Scalar:
         message = jax.tree.map(lambda m: m[stats.origin], theta.message)
         return jnp.where(theta.k == self.num_steps, 0.0, self.heuristic.read(message, stats.state))

@@ -129,24 +129,34 @@ class GridProgress:
 
 
 class _CellReporter:
-    """Reports one training of a grid into the grid's display."""
+    """Reports one cell of a grid into the grid's display: a context for all its work, in which a training reports its steps."""
 
     def __init__(self, grid: GridProgress, description: str, cost: float):
         self._grid, self._cost = grid, cost
-        self._task = grid._progress.add_task(description, total=1, status="compiling…")
+        self._description, self._share = description, 0.0
+
+    def __enter__(self) -> "_CellReporter":
+        self._task = self._grid._progress.add_task(self._description, total=1, status="compiling…")
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._grid._progress.remove_task(self._task)
+        self._advance(1.0)
+
+    def _advance(self, share: float) -> None:
+        self._grid.skip(self._cost * (share - self._share))
+        self._share = share
 
     def start(self, total: int, done: int) -> None:
-        self._total, self._done = total, 0
+        self._total = total
 
     def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
         if self._grid._stopping:
             raise KeyboardInterrupt("the grid was stopped")
         status = _status(steps_per_second, measures)
         self._grid._progress.update(self._task, completed=done, total=self._total, status=status)
-        advance = self._cost * (done - self._done) / self._total
-        self._done = done
-        self._grid.skip(advance)
+        self._advance(done / self._total)
 
     def stop(self) -> None:
-        self._grid._progress.remove_task(self._task)
-        self._grid.skip(self._cost * (self._total - self._done) / self._total)
+        """The training ended; what the cell does after it has no steps to show."""
+        self._grid._progress.update(self._task, status="evaluating…")
