@@ -28,7 +28,7 @@ from nestedvi.models.bgmm_vae import BgmmVae, Coded, Proportions, draw_categoric
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-N, CLUSTERS, KEYS = 2, 2, 3000
+N, CLUSTERS, KEYS = 2, 2, 1500
 GRID = np.linspace(-14.0, 14.0, 561)
 STEP = GRID[1] - GRID[0]
 

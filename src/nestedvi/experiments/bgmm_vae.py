@@ -6,9 +6,6 @@ training split are held out: they match clusters to classes for the test batches
 (`split="validation"`).
 """
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -25,13 +22,14 @@ from nestedvi.data.mnist import Split, get_dataset, load_images, shrink
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
+from nestedvi.experiments.cells import cell_key, run_cached
 from nestedvi.kernels.base import stack
 from nestedvi.models.bgmm_inference import bound, cluster_of, expected_lam, generate, mean_field_lam
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
 from nestedvi.models.bgmm_vae import BgmmVae
 from nestedvi.report.bgmm_vae import batch_figure, clusters_figure, curves_figure, results_table
 from nestedvi.report.figures import save_figure
-from nestedvi.report.files import output_folder, provenance, write_atomic, write_json, write_text
+from nestedvi.report.files import output_folder, provenance, write_json, write_text
 from nestedvi.train.loop import Training, train
 from nestedvi.train.progress import GridProgress
 from nestedvi.train.surrogate import SurrogateLearner
@@ -170,7 +168,7 @@ def quick_config(config: BgmmVaeConfig) -> BgmmVaeConfig:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of several seeds: a data set, a method, its settings."""
+    """One training of several seeds: a data set, a method, its settings; the configuration names no other cell."""
 
     dataset: str
     method: str
@@ -190,22 +188,15 @@ class Cell:
         config = self.config
         return float(config.iterations * config.seeds * config.num_batches * config.batch_size * (1 + 2 * samples))
 
-    @property
-    def fingerprint(self) -> str:
-        """Tells this cell's result from that of another configuration; which other cells are asked for does not matter."""
-        content = asdict(self)
-        for name in ("datasets", "methods", "variants"):
-            del content["config"][name]
-        del content["settings"]["label"]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
 
 def cells_of(config: BgmmVaeConfig) -> Iterator[Cell]:
     """Every data set, method and variant."""
     for dataset in config.datasets:
         for method in config.methods:
             for variant in config.variants:
-                yield Cell(dataset, method, variant, replace(METHODS[method], **parse_settings(variant)), config)
+                settings = replace(METHODS[method], **parse_settings(variant))
+                alone = replace(config, datasets=(dataset,), methods=(method,), variants=(variant,))
+                yield Cell(dataset, method, variant, settings, alone)
 
 
 @dataclass(frozen=True)
@@ -292,24 +283,14 @@ def train_cell(cell: Cell, key, data: ByClass, reporter: Any, checkpoint: Path) 
 
 def run_cell(cell: Cell, parts: Parts, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains and evaluates one cell, or reads it back if it is there."""
-    record, arrays_file = folder / f"{cell.name}.json", folder / f"{cell.name}.npz"
-    if record.exists() and arrays_file.exists():
-        row = json.loads(record.read_text(encoding="utf-8"))
-        if row.get("fingerprint") == cell.fingerprint:
-            reporter.start(1, 1)
-            reporter.stop()
-            with np.load(arrays_file, allow_pickle=False) as arrays:
-                return row, dict(arrays)
-    # One key for all variants of a method: they start from the same networks and see the same images.
-    digest = hashlib.sha256(f"{cell.dataset} {cell.settings.objective}".encode()).hexdigest()
-    key = jax.random.fold_in(jax.random.key(cell.config.seed), int(digest[:6], 16))
-    work = folder / f"{cell.name}-{cell.fingerprint}"
-    models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
-    row, arrays = summarise(cell, models, trained, parts)
-    write_atomic(arrays_file, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
-    write_json(record, row)
-    shutil.rmtree(work, ignore_errors=True)
-    return row, arrays
+
+    def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        # One key for all variants of an objective: they start from the same networks and see the same images.
+        key = cell_key(cell.config.seed, f"{cell.dataset} {cell.settings.objective}")
+        models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
+        return summarise(cell, models, trained, parts)
+
+    return run_cached(cell, folder, compute)
 
 
 @eqx.filter_jit
@@ -392,8 +373,6 @@ def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> t
         "training_images_per_seed": config.iterations * images,
         "images_per_second": images * config.seeds / trained.step_seconds,
         "skipped_gradients": int(trained.skipped.sum()),
-        "device": jax.devices()[0].device_kind,
-        "fingerprint": cell.fingerprint,
     }
     # The seed whose total variation is the median (the better of the two middle ones) stands for the method in figures.
     shown = int(np.argsort(tv)[(len(tv) - 1) // 2])
@@ -451,9 +430,10 @@ def reproduce_bgmm_vae(
     arrays: list[dict[str, np.ndarray]] = []
     with GridProgress(sum(cell.cost for cell in cells), console) as progress:
         for cell in cells:
-            reporter = progress.cell(f"{cell.settings.label} on {get_dataset(cell.dataset).label} {cell.variant}", cell.cost)
-            row, found = run_cell(cell, parts[cell.dataset], cells_folder, reporter)
-            rows.append(row)
+            label = f"{cell.settings.label} on {get_dataset(cell.dataset).label} {cell.variant}"
+            with progress.cell(label, cell.cost) as reporter:
+                row, found = run_cell(cell, parts[cell.dataset], cells_folder, reporter)
+            rows.append({name: value for name, value in row.items() if name != "cell"})
             arrays.append(found)
     limits = {name: floors(config, part) for name, part in parts.items()}
     result = {"rows": rows, "floors": limits, "config": asdict(config), **provenance(config.seed)}
