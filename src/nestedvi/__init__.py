@@ -9,9 +9,11 @@ from nestedvi.densities.base import (
     as_density,
     as_sampleable,
 )
+from nestedvi.densities.dirichlet import SymmetricDirichlet
+from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
 from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
-from nestedvi.divergences.exact import ExactLevel
+from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.f import (
     DIVERGENCES,
     AbstractDivergence,
@@ -24,6 +26,7 @@ from nestedvi.divergences.f import (
 )
 from nestedvi.errors import (
     CheckpointError,
+    DataError,
     DensityError,
     MissingScoreError,
     NestedviWarning,
@@ -42,7 +45,7 @@ from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
-from nestedvi.kernels.planar import PlanarFlow
+from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.kernels.product import Append, Field, NextState, ProductKernel
 from nestedvi.methods import KERNELS, METHODS, PATHS, Method, build, get_method
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
@@ -108,10 +111,12 @@ __all__ = [
     "Chain",
     "CheckpointError",
     "Context",
+    "DataError",
     "Density",
     "DensityError",
     "DiagonalNormal",
     "DistributionKernel",
+    "Empirical",
     "Evaluation",
     "ExactLevel",
     "FDivergence",
@@ -144,6 +149,7 @@ __all__ = [
     "Numpyro",
     "Objective",
     "Particles",
+    "PlanarDensity",
     "PlanarFlow",
     "Posterior",
     "ProductKernel",
@@ -165,6 +171,7 @@ __all__ = [
     "StackedDensities",
     "StateSpace",
     "Stratified",
+    "SymmetricDirichlet",
     "Systematic",
     "Tempered",
     "Transition",
@@ -188,6 +195,7 @@ __all__ = [
     "get_method",
     "get_target",
     "gradient",
+    "hold",
     "jensen_shannon",
     "khat",
     "lineage",

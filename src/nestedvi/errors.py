@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "CheckpointError",
+    "DataError",
     "DensityError",
     "MissingScoreError",
     "NestedviWarning",
@@ -31,6 +32,10 @@ class MissingScoreError(TypeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint belongs to another configuration, or none on disk is readable."""
+
+
+class DataError(OSError):
+    """A data file is missing, damaged or cannot be fetched; the message says which and what to do."""
 
 
 class UnknownNameError(ValueError):

@@ -146,3 +146,31 @@ def test_a_level_is_a_pytree_of_arrays(key):
 def test_unknown_side():
     with pytest.raises(nvi.UnknownNameError, match="proposal"):
         nvi.ExactLevel(Table(jnp.zeros(2)), Table(jnp.zeros(2)), sample_from="propsal")
+
+
+@pytest.mark.parametrize("side", ["proposal", "target"])
+def test_samples_that_are_there_already(key, side):
+    """Drawing and scoring apart give what they give together."""
+    p = [jnp.array([0.4, -0.3]), jnp.array([0.1, 0.2])]
+    both = lambda p, fn: fn(nvi.ExactLevel(Table(p[0]), Table(p[1]), sample_from=side))  # noqa: E731
+    together = jax.grad(lambda p: both(p, lambda level: level.surrogate(key, "forward-kl", 5))[0])(p)
+    apart = jax.grad(lambda p: both(p, lambda level: level.surrogate_at(level.draw(key, 5), "forward-kl"))[0])(p)
+    for a, b in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_completed_point_is_a_draw_of_the_joint(key):
+    joint = nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)), flipped=True)
+    point = jnp.array([3.0])
+    b, a = joint.complete(key, point)
+    assert a is point and b.shape == (1,) and b != a
+
+
+def test_what_is_held_gets_no_gradient(key):
+    """Held target, free proposal: only the second learns, whichever side is drawn from."""
+    for side in ("proposal", "target"):
+        build = lambda p, side=side: nvi.ExactLevel(nvi.hold(Table(p[0])), Table(p[1]), sample_from=side)  # noqa: E731
+        gradient = jax.grad(lambda p, build=build: build(p).surrogate(key, "reverse-kl", 8)[0])(
+            [jnp.array([0.4, -0.3]), jnp.zeros(2)]
+        )
+        assert not gradient[0].any() and gradient[1].any()

@@ -108,3 +108,31 @@ def test_the_wrong_dimension_is_refused(key):
             flow.move(key, jnp.zeros(shape), CONTEXT)
     with pytest.raises(ValueError, match="dim ≥ 1 and depth ≥ 1"):
         nvi.PlanarFlow(2, 0, key=key)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_the_inverse_undoes_the_flow(key, scale):
+    """Also for layers that contract to a thousandth, where the inverse is steep."""
+    flow = nvi.PlanarFlow(3, depth=6, key=key, scale=scale)
+    z = 2 * jax.random.normal(jax.random.key(1), (50, 3))
+    there = jax.vmap(lambda z: flow.forward_and_log_det(z)[0])(z)
+    np.testing.assert_allclose(jax.vmap(flow.inverse)(there), z, atol=1e-8)
+    back = jax.vmap(flow.inverse)(z)
+    np.testing.assert_allclose(jax.vmap(lambda z: flow.forward_and_log_det(z)[0])(back), z, atol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_density_of_a_flow_integrates_to_one_and_its_draws_follow_it(key):
+    density = nvi.PlanarDensity(nvi.PlanarFlow(2, depth=8, key=key, scale=1.0))
+    grid = jnp.linspace(-14.0, 14.0, 281)
+    points = jnp.stack(jnp.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    mass = np.exp(jax.jit(jax.vmap(density.log_gamma))(points)) * float(grid[1] - grid[0]) ** 2
+    np.testing.assert_allclose(mass.sum(), 1.0, atol=1e-3)
+    assert density.log_Z == 0 and not density.reparameterised
+    num = 20_000
+    draws = np.asarray(jax.jit(jax.vmap(density.sample))(jax.random.split(key, num)))
+    for fn in (lambda z: z, np.tanh, lambda z: z**2):
+        expected = (mass[:, None] * fn(np.asarray(points))).sum(axis=0)
+        values = fn(draws)
+        assert (np.abs(values.mean(axis=0) - expected) < 5 * values.std(axis=0) / np.sqrt(num) + 1e-3).all()

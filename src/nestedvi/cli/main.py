@@ -124,6 +124,11 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def _show_table(out: str) -> None:
+    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
+    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+
+
 @reproduce.command()
 def annealing(
     methods: Annotated[str | None, typer.Option(help="Method ids, separated by commas.", show_default="the table's")] = None,
@@ -149,8 +154,7 @@ def annealing(
     if quick:
         config = quick_config(config)
     reproduce_annealing(config, out, jobs=jobs, console=err_console)
-    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
-    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+    _show_table(out)
 
 
 @reproduce.command()
@@ -176,8 +180,51 @@ def hmm(
     if quick:
         config = quick_hmm_config(config)
     reproduce_hmm(config, out, jobs=jobs, console=err_console)
-    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
-    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+    _show_table(out)
+
+
+@reproduce.command("bgmm-vae")
+def bgmm_vae(
+    dataset: Annotated[str, typer.Option(help="mnist, fashion-mnist or both.")] = "both",
+    methods: Annotated[
+        str | None, typer.Option(help="Rows of the table, separated by commas.", show_default="nvi-printed,nvi,rws-printed,rws")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Trainings of each row, side by side.", show_default="5")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Training steps.", show_default="50000")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Settings to try instead of a row's own, as in rate_rest=5e-3,decay=true; may be repeated."),
+    ] = None,
+    validation: Annotated[
+        bool, typer.Option("--validation", help="Evaluate on held-out training images, to choose settings.")
+    ] = False,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Precision of matrix products: bfloat16, tensorfloat32 or float32.", show_default="JAX's own"),
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder with the image files.", show_default="$NESTEDVI_DATA, else fetched once")
+    ] = None,
+    out: Annotated[str, typer.Option(help="Folder for results.json, table.md and the figures.")] = "nestedvi-bgmm-vae",
+    quick: Annotated[bool, typer.Option("--quick", help="Small networks, few images and steps: minutes on two cores.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Section 5.3 of the paper: inferring class proportions of mini-batches of images without labels, NVI against RWS.
+
+    Ctrl-C saves; the same command goes on with the row that it was in.
+    """
+    from nestedvi.experiments.bgmm_vae import BgmmVaeConfig, quick_config, reproduce_bgmm_vae
+
+    given = _given(methods=_names(methods), seeds=seeds, iterations=iterations, matmul_precision=precision)
+    if dataset != "both":
+        given["datasets"] = (dataset,)
+    if change:
+        given["variants"] = tuple(change)
+    config = BgmmVaeConfig(seed=seed, split="validation" if validation else "test", **given)
+    if quick:
+        config = quick_config(config)
+    reproduce_bgmm_vae(config, out, data_dir=data_dir, console=err_console)
+    _show_table(out)
 
 
 def _positive(what: str, text: str) -> int:

@@ -5,20 +5,28 @@ f*(u) = u f(1/u): D_f(target ‖ proposal) = D_{f*}(proposal ‖ target). No par
 estimates, so the gradients are unbiased.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-from nestedvi._types import Key, LogWeights, Scalar
+from nestedvi._types import Key, LogWeights, Particle, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
 from nestedvi.divergences.f import AbstractDivergence, ForwardKL, ReverseKL, get_divergence
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
 
-__all__ = ["ConjugateDivergence", "ExactLevel", "conjugate"]
+__all__ = ["ConjugateDivergence", "ExactLevel", "conjugate", "hold"]
+
+T = TypeVar("T")
+
+
+def hold(part: T) -> T:
+    """The same density or kernel with its parameters held: the level that it stands in gives them no gradient."""
+    arrays, static = eqx.partition(part, eqx.is_array)
+    return eqx.combine(stop_gradient(arrays), static)
 
 
 class ConjugateDivergence(AbstractDivergence):
@@ -53,7 +61,7 @@ def conjugate(divergence: AbstractDivergence) -> AbstractDivergence:
 class ExactLevel(eqx.Module):
     """D_f(target ‖ proposal) for two normalised densities on one space, with exact samples from `sample_from`.
 
-    Both sides may have parameters; hold those of one side with `jax.lax.stop_gradient` to optimise the other only.
+    Both sides may have parameters; what is wrapped in `nvi.hold` is not optimised.
     """
 
     target: AbstractSampleable
@@ -66,26 +74,40 @@ class ExactLevel(eqx.Module):
         self.target, self.proposal = as_sampleable(target), as_sampleable(proposal)
         self.sample_from = sample_from  # type: ignore[assignment]
 
+    def draw(self, key: Key, num_samples: int) -> Particle:
+        """Exact samples from one side, on a leading axis."""
+        return jax.vmap(self._drawn.sample)(jax.random.split(key, num_samples))
+
     def surrogate(
         self, key: Key, divergence: str | AbstractDivergence, num_samples: int, *, baseline: bool = True
     ) -> tuple[Scalar, Scalar]:
         """The scalar to differentiate, and the unbiased estimate of the divergence."""
-        f = get_divergence(divergence)
-        drawn, other = self.proposal, self.target
+        return self.surrogate_at(self.draw(key, num_samples), divergence, baseline=baseline)
+
+    def surrogate_at(
+        self, samples: Particle, divergence: str | AbstractDivergence, *, baseline: bool = True
+    ) -> tuple[Scalar, Scalar]:
+        """`surrogate` for samples that are there already: exact draws from `sample_from`, with the gradient of the draw where it
+        is reparameterised. A mini-batch of data completed by a kernel (`Joint.complete`) is such a set."""
+        f, drawn, other = get_divergence(divergence), self._drawn, self.target
         if self.sample_from == "target":
-            drawn, other, f = self.target, self.proposal, conjugate(f)
-        samples = jax.vmap(drawn.sample)(jax.random.split(key, num_samples))
+            other, f = self.proposal, conjugate(f)
         if not (drawn.reparameterised or isinstance(drawn, Joint)):
             # Score function: the draw itself carries no gradient. A joint cuts its own parts.
             samples = stop_gradient(samples)
         log_drawn = jax.vmap(drawn.log_gamma)(samples) - drawn.log_Z
         log_other = jax.vmap(other.log_gamma)(samples) - other.log_Z
         log_ratio = stop_gradient(log_other - log_drawn)
+        num_samples = log_ratio.shape[0]
         value, slope = jax.vmap(f.value)(log_ratio), f.slope(log_ratio)
         signal = value - slope
         control = (jnp.sum(signal) - signal) / max(num_samples - 1, 1) if baseline and num_samples > 1 else 0.0
         score = jnp.mean((value - control) * self._log_score(drawn, samples))
         return score + jnp.mean(slope * (log_other - log_drawn)), jnp.mean(value)
+
+    @property
+    def _drawn(self) -> AbstractSampleable:
+        return self.target if self.sample_from == "target" else self.proposal
 
     @staticmethod
     def _log_score(drawn: AbstractSampleable, samples) -> LogWeights:

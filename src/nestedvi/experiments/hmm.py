@@ -20,7 +20,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.instances import evaluate_instances
 from nestedvi.evaluate.tempered import tempered_smc
-from nestedvi.experiments.cells import cell_key, run_cached
+from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.models.hmm import (
     BackwardRecursion,
     ClusterKernel,
@@ -418,16 +418,16 @@ def reproduce_hmm(config: HMMConfig, out: str | Path, *, jobs: int = 1, console:
                     _Reference: lambda work: _reference(cell),
                     _Series: lambda work: _train_series(cell, work, reporter),
                 }[type(cell)]
-                rows[cell.name], arrays[cell.name] = run_cached(cell, cells_folder, compute)
+                rows[cell.name], arrays[cell.name] = run_cached(cell.name, asdict(cell), cells_folder, compute)
 
         progress.each(one, first, jobs)
         progress.each(one, second, jobs)
     reference = arrays["reference"]
     table = [_with_gap(rows[name], arrays[name], reference) for name in config.rows]
-    series = [_public(rows[cell.name]) for cell in _series_cells(config)]
+    series = [public(rows[cell.name]) for cell in _series_cells(config)]
     result = {
         "rows": table,
-        "reference": _public(rows["reference"]),
+        "reference": public(rows["reference"]),
         "linear_gaussian": series,
         "config": asdict(config),
         **provenance(config.seed),
@@ -440,10 +440,6 @@ def reproduce_hmm(config: HMMConfig, out: str | Path, *, jobs: int = 1, console:
     return result
 
 
-def _public(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "cell"}
-
-
 def _with_gap(row: dict[str, Any], found: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> dict[str, Any]:
     """The row with its mean log Ẑ, and the mean gap to the reference with its standard error (both sources of error in it)."""
     log_Z = found["log_Z_hat"]
@@ -453,7 +449,7 @@ def _with_gap(row: dict[str, Any], found: dict[str, np.ndarray], reference: dict
     own = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
     from_reference = np.sqrt(np.sum(reference["stderr"] ** 2)) / num
     return {
-        **_public(row),
+        **public(row),
         "log_Z_hat_mean": log_Z[finite].mean(),
         "gap_to_reference_mean": gaps.mean(),
         "gap_to_reference_median": np.median(gaps),

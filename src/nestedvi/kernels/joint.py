@@ -43,7 +43,11 @@ class Joint(AbstractSampleable):
         a = self.first.sample(key_a)
         if not self.first.reparameterised:
             a = jax.lax.stop_gradient(a)
-        b = self.kernel.sample(key_b, a, _NO_CONTEXT)
+        return self.complete(key_b, a)
+
+    def complete(self, key: Key, a: Particle) -> Particle:
+        """The pair of a given `a`, itself drawn from p(a), with b ~ k(b | a)."""
+        b = self.kernel.sample(key, a, _NO_CONTEXT)
         return (b, a) if self.flipped else (a, b)
 
     def log_score(self, z: Particle) -> Scalar:

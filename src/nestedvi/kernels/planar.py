@@ -1,4 +1,4 @@
-"""Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} = 0."""
+"""Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} = 0, and their densities."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractSampleable
 from nestedvi.kernels.base import AbstractFlow, Context
 
-__all__ = ["PlanarFlow"]
+__all__ = ["PlanarDensity", "PlanarFlow"]
 
 # softplus(_IDENTITY) = 1: u = 0 is the identity. Without the shift a small u contracts every layer towards its hyperplane, and a
 # deep flow starts by crushing all particles into one place, from where reverse KL never finds the other modes.
@@ -18,6 +19,9 @@ _IDENTITY = float(np.log(np.expm1(1.0)))
 
 # Under this |w|² counts as zero.
 _TINY = 1e-12
+
+# Bisection to the last bit of float64.
+_HALVINGS = 60
 
 
 class PlanarFlow(AbstractFlow):
@@ -46,13 +50,7 @@ class PlanarFlow(AbstractFlow):
         """f(z) and log |det J_f(z)|."""
         if z.shape != self.w.shape[-1:]:
             raise ValueError(f"This planar flow moves particles of shape {self.w.shape[-1:]}; got shape {z.shape}.")
-        wu, norm = jnp.sum(self.w * self.u, axis=-1), jnp.sum(self.w**2, axis=-1)
-        # A layer with w = 0 only shifts: there is nothing to correct, and w/|w|² does not exist.
-        moves = norm > _TINY
-        correction = jnp.where(moves, (jax.nn.softplus(wu + _IDENTITY) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
-        u_hat = self.u + correction[:, None] * self.w
-        # 1 + w·û = softplus(w·u + c) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
-        one_plus = jnp.where(moves, jax.nn.softplus(wu + _IDENTITY), 1.0 + wu)
+        u_hat, one_plus = self._layers()
 
         def layer(carry, params):
             z, log_det = carry
@@ -65,5 +63,61 @@ class PlanarFlow(AbstractFlow):
         (z, log_det), _ = jax.lax.scan(layer, start, (self.w, self.b, u_hat, one_plus), unroll=8)
         return z, log_det
 
+    def _layers(self) -> tuple[Float[Array, "depth dim"], Float[Array, " depth"]]:
+        """û and 1 + w·û of every layer."""
+        wu, norm = jnp.sum(self.w * self.u, axis=-1), jnp.sum(self.w**2, axis=-1)
+        # A layer with w = 0 only shifts: there is nothing to correct, and w/|w|² does not exist.
+        moves = norm > _TINY
+        correction = jnp.where(moves, (jax.nn.softplus(wu + _IDENTITY) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
+        # 1 + w·û = softplus(w·u + c) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
+        one_plus = jnp.where(moves, jax.nn.softplus(wu + _IDENTITY), 1.0 + wu)
+        return self.u + correction[:, None] * self.w, one_plus
+
+    def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """f⁻¹(z), layer by layer, each by bisection on the one number t = w·z + b that it depends on."""
+        u_hat, one_plus = self._layers()
+
+        def layer(y, params):
+            w, b, u, one_plus = params
+            # t ↦ t + (w·û) tanh t is increasing, and moves t by less than |w·û|.
+            wu, goal = one_plus - 1.0, jnp.sum(w * y) + b
+            reach = jnp.abs(wu)
+
+            def halve(_, ends):
+                low, high = ends
+                middle = 0.5 * (low + high)
+                above = middle + wu * jnp.tanh(middle) > goal
+                return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+            low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (goal - reach, goal + reach))
+            return y - u * jnp.tanh(0.5 * (low + high)), None
+
+        z, _ = jax.lax.scan(layer, z, (self.w, self.b, u_hat, one_plus), reverse=True)
+        return z
+
     def reverse_move(self, key: Key, z: Any, context: Context) -> Any:
         raise NotImplementedError("A planar flow has no closed-form inverse, so it cannot be run backwards.")
+
+
+class PlanarDensity(AbstractSampleable):
+    """π(z) = N(f(z); 0, I) |det J_f(z)|, f a planar flow from z to noise: scored directly, drawn by inverting the flow.
+
+    A draw carries no gradient, since the inversion is a search: levels use it as the side that is scored.
+    """
+
+    flow: PlanarFlow
+
+    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        noise, log_det = self.flow.forward_and_log_det(z)
+        return jnp.sum(-0.5 * noise**2 - 0.5 * np.log(2 * np.pi)) + log_det
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.flow.u.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Float[Array, " dim"]:
+        return self.flow.inverse(jax.random.normal(key, self.flow.w.shape[-1:], self.flow.w.dtype))

@@ -1,1 +1,1 @@
-"""Concrete models that the experiments assemble."""
+"""Concrete models that the experiments assemble. They refuse to train or to evaluate."""

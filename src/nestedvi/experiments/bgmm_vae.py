@@ -1,0 +1,473 @@
+"""Experiment 3 (section 5.3): amortised inference in the BGMM-VAE on MNIST and FashionMNIST, nested KLs against wake-sleep.
+
+Every cell (a data set and a method, all seeds side by side) is trained, evaluated and written to `cells/` on its own; an
+interrupted run goes on with the cell that it was in, and cells trained on other occasions are read back. The last images of the
+training split are held out: they match clusters to classes for the test batches, and settings are chosen on them
+(`split="validation"`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from nestedvi.data.minibatches import ByClass, by_class
+from nestedvi.data.mnist import Split, get_dataset, load_images, shrink
+from nestedvi.densities.dirichlet import SymmetricDirichlet
+from nestedvi.errors import UnknownNameError
+from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
+from nestedvi.experiments.cells import cell_key, public, run_cached
+from nestedvi.kernels.base import stack
+from nestedvi.models.bgmm_inference import bound, cluster_of, expected_lam, generate, mean_field_lam
+from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
+from nestedvi.models.bgmm_vae import BgmmVae
+from nestedvi.report.bgmm_vae import batch_figure, clusters_figure, curves_figure, results_table
+from nestedvi.report.figures import save_figure
+from nestedvi.report.files import output_folder, provenance, write_json, write_text
+from nestedvi.train.loop import Training, train
+from nestedvi.train.progress import GridProgress
+from nestedvi.train.surrogate import SurrogateLearner
+
+__all__ = ["METHODS", "BgmmVaeConfig", "Cell", "Settings", "parse_settings", "quick_config", "reproduce_bgmm_vae"]
+
+_CLASSES = 10
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one row is trained; `learning_rate` is for encoder and decoder, `rate_rest` for everything else."""
+
+    label: str
+    objective: str = "nvi"
+    learning_rate: float = 1e-3
+    rate_rest: float = 5e-2
+    decay: bool = False
+    average: float | None = None
+    num_prior: int = 100
+    pi_c_from: str = "both"
+    mixture_update: str = "sample"
+    num_samples: int = 10
+    mean_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.rate_rest <= 0:
+            raise ValueError(f"Learning rates must be positive; got {self.learning_rate} and {self.rate_rest}.")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"The decay of an average is between 0 and 1; got {self.average}.")
+        self.make_objective()
+
+    def make_objective(self) -> NestedKLs | WakeSleep:
+        if self.objective == "nvi":
+            return NestedKLs(self.num_prior, self.pi_c_from, self.mixture_update)  # type: ignore[arg-type]
+        if self.objective == "rws":
+            return WakeSleep(self.num_samples)
+        raise UnknownNameError("objective", self.objective, ["nvi", "rws"])
+
+
+METHODS: dict[str, Settings] = {
+    "nvi-printed": Settings("NVI, as printed"),
+    "nvi": Settings("NVI", rate_rest=1e-3, pi_c_from="first", mixture_update="probabilities"),
+    "rws-printed": Settings("RWS, as printed", "rws"),
+    "rws": Settings("RWS", "rws", rate_rest=1e-3),
+}
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """ "rate_rest=5e-3,decay=true" → the fields of `Settings` to change."""
+    kinds = {field.name: field.type for field in fields(Settings) if field.name not in ("label", "objective")}
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        if not equals:
+            raise ValueError(f"A setting is written name=value; got {part!r}.")
+        if name not in kinds:
+            raise UnknownNameError("setting", name, kinds)
+        found[name] = _parse(name, value, str(kinds[name]))
+    return found
+
+
+def _parse(name: str, value: str, kind: str) -> Any:
+    if "str" in kind:
+        return value
+    if "bool" in kind:
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{name} is true or false; got {value!r}.")
+        return value.lower() == "true"
+    if "None" in kind and value.lower() == "none":
+        return None
+    try:
+        return int(value) if "int" in kind else float(value)
+    except ValueError:
+        raise ValueError(f"{name} is a number; got {value!r}.") from None
+
+
+@dataclass(frozen=True)
+class BgmmVaeConfig:
+    """The experiment as in the paper's appendix; `variants` are changes of settings, each of which is tried with each method."""
+
+    datasets: tuple[str, ...] = ("mnist", "fashion-mnist")
+    methods: tuple[str, ...] = tuple(METHODS)
+    variants: tuple[str, ...] = ("",)
+    seeds: int = 5
+    iterations: int = 50_000
+    num_batches: int = 20
+    batch_size: int = 10
+    alpha: float = 0.5
+    dim: int = 10
+    channels: tuple[int, ...] = (32, 64, 64, 64)
+    hidden: int = 64
+    flow_depth: int = 8
+    held_out: int = 10_000
+    train_images: int | None = None
+    shrink: int = 1
+    split: str = "test"
+    eval_batches: int = 100
+    eval_size: int = 300
+    eval_samples: int = 10
+    matmul_precision: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.datasets or not self.methods or not self.variants:
+            raise ValueError("The BGMM-VAE experiment needs at least one data set and one method.")
+        for name in self.datasets:
+            get_dataset(name)
+        for name in self.methods:
+            if name not in METHODS:
+                raise UnknownNameError("method", name, METHODS)
+        for variant in self.variants:
+            parse_settings(variant)
+        sizes = ("seeds", "iterations", "num_batches", "batch_size", "held_out", "eval_batches", "eval_size", "eval_samples")
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if self.split not in ("test", "validation"):
+            raise UnknownNameError("split", self.split, ["test", "validation"])
+
+
+def quick_config(config: BgmmVaeConfig) -> BgmmVaeConfig:
+    """A coarse version of everything: small networks, a part of the images, minutes on two cores."""
+    return replace(
+        config,
+        datasets=config.datasets[:1],
+        seeds=min(config.seeds, 1),
+        iterations=min(config.iterations, 1200),
+        num_batches=10,
+        channels=(8, 16, 16),
+        shrink=2,
+        eval_batches=50,
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of several seeds: a data set, a method, its settings."""
+
+    dataset: str
+    method: str
+    variant: str
+    settings: Settings
+    config: BgmmVaeConfig
+
+    @property
+    def name(self) -> str:
+        variant = "".join(x if x.isalnum() or x in "._-=" else "_" for x in self.variant)
+        return "-".join(filter(None, (self.dataset, self.method, variant, self.config.split)))
+
+    @property
+    def cost(self) -> float:
+        """Expected time, in units of one image through the networks once."""
+        samples = self.settings.num_samples if self.settings.objective == "rws" else 1
+        config = self.config
+        return float(config.iterations * config.seeds * config.num_batches * config.batch_size * (1 + 2 * samples))
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the result depends on; which other cells are asked for does not matter."""
+        content = asdict(self)
+        for name in ("datasets", "methods", "variants"):
+            del content["config"][name]
+        del content["settings"]["label"]
+        return content
+
+
+def cells_of(config: BgmmVaeConfig) -> Iterator[Cell]:
+    """Every data set, method and variant."""
+    for dataset in config.datasets:
+        for method in config.methods:
+            for variant in config.variants:
+                yield Cell(dataset, method, variant, replace(METHODS[method], **parse_settings(variant)), config)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A data set's images by use: trained on, for matching clusters to classes, evaluated on; none is in two of them."""
+
+    train: Split
+    match: Split
+    evaluate: Split
+
+
+def split_images(config: BgmmVaeConfig, train_split: Split, test_split: Split) -> Parts:
+    """Test: the held-out images match. Validation: they are evaluated on, and as many of the remaining ones match."""
+    train_split, test_split = shrink(train_split, config.shrink), shrink(test_split, config.shrink)
+    kept = len(train_split.images) - config.held_out
+    if kept < 1:
+        raise ValueError(f"{config.held_out} images cannot be held out of {len(train_split.images)}.")
+    take = lambda part, start, stop: Split(part.images[start:stop], part.labels[start:stop])  # noqa: E731
+    trained = take(train_split, 0, kept if config.train_images is None else min(kept, config.train_images))
+    held_out = take(train_split, kept, None)
+    if config.split == "test":
+        return Parts(trained, held_out, test_split)
+    return Parts(trained, take(trained, 0, config.held_out), held_out)
+
+
+def build_models(cell: Cell, key, size: int) -> BgmmVae:
+    """One model a seed, stacked."""
+    config = cell.config
+    make = lambda k: BgmmVae(  # noqa: E731
+        key=k,
+        size=size,
+        clusters=_CLASSES,
+        dim=config.dim,
+        channels=config.channels,
+        hidden=config.hidden,
+        flow_depth=config.flow_depth,
+        alpha=config.alpha,
+        mean_scale=cell.settings.mean_scale,
+    )
+    return stack(make, key, config.seeds)
+
+
+def make_optimiser(settings: Settings, iterations: int) -> optax.GradientTransformation:
+    """Adam with one rate for encoder and decoder and one for the rest."""
+    schedule = lambda rate: optax.cosine_decay_schedule(rate, iterations) if settings.decay else rate  # noqa: E731
+    rates = {"networks": settings.learning_rate, "rest": settings.rate_rest}
+    group = lambda at, _: "networks" if at[0].name in ("encoder", "decode") else "rest"  # noqa: E731
+    groups = lambda params: jax.tree_util.tree_map_with_path(group, params)  # noqa: E731
+    return optax.multi_transform({name: optax.adam(schedule(rate)) for name, rate in rates.items()}, groups)
+
+
+def draw_batches(key, data: ByClass, alpha: float, num_batches: int, size: int):
+    """Mini-batches with class proportions λ* ~ Dir(α) of their own: images, classes, λ*."""
+    key_lam, key_images = jax.random.split(key)
+    lam = jax.vmap(SymmetricDirichlet(alpha, _CLASSES).sample)(jax.random.split(key_lam, num_batches))
+    x, classes = jax.vmap(lambda k, p: data.draw(k, p, size))(jax.random.split(key_images, num_batches), lam)
+    return x, classes, lam
+
+
+def train_cell(cell: Cell, key, data: ByClass, reporter: Any, checkpoint: Path) -> tuple[BgmmVae, Training]:
+    """The trained models, stacked, and the record of their training."""
+    config, settings = cell.config, cell.settings
+    key_build, key_train = jax.random.split(key)
+    objective = settings.make_objective()
+
+    def surrogate(key, model, data):
+        key_draw, key_step = jax.random.split(key)
+        x, _, _ = draw_batches(key_draw, data, config.alpha, config.num_batches, config.batch_size)
+        return objective.surrogate(key_step, model, x)
+
+    learner = SurrogateLearner(
+        build_models(cell, key_build, data.images.shape[1]),
+        surrogate,
+        optimiser=make_optimiser(settings, config.iterations),
+        name=f"{objective!r}, {config.num_batches} x {config.batch_size}, alpha {config.alpha}",
+        shared=data,
+        restarts=config.seeds,
+        average=settings.average,
+    )
+    with jax.default_matmul_precision(config.matmul_precision):
+        trained = train(key_train, learner, num_steps=config.iterations, progress=reporter, checkpoint=checkpoint)
+    return learner.model(trained.params), trained
+
+
+def run_cell(cell: Cell, parts: Parts, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains and evaluates one cell, or reads it back if it is there."""
+
+    def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        # One key for all variants of a method: they start from the same networks and see the same images.
+        key = cell_key(cell.config.seed, f"{cell.dataset} {cell.settings.objective}")
+        models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
+        return summarise(cell, models, trained, parts)
+
+    with reporter:
+        return run_cached(cell.name, cell.content, folder, compute)
+
+
+@eqx.filter_jit
+def _clusters(model: BgmmVae, images) -> Any:
+    one = lambda x: cluster_of(model, model.code(x.astype(jnp.float32) / 255.0))  # noqa: E731
+    return jax.lax.map(one, images, batch_size=500)
+
+
+@eqx.filter_jit
+def _infer(key, model: BgmmVae, x, num_samples: int) -> Any:
+    """E[λ], its mean-field refinement and the bound per image, for every mini-batch."""
+
+    def one(inputs):
+        key, x = inputs
+        key_lam, key_field, key_bound = jax.random.split(key, 3)
+        coded = jax.vmap(model.code)(x)
+        lam = expected_lam(key_lam, model, coded, num_samples)
+        return lam, mean_field_lam(key_field, model, coded, num_samples), bound(key_bound, model, coded) / x.shape[0]
+
+    return jax.lax.map(one, (jax.random.split(key, x.shape[0]), x))
+
+
+def evaluation_batches(config: BgmmVaeConfig, parts: Parts):
+    """The mini-batches that every method and seed of a data set is evaluated on."""
+    data = by_class(*parts.evaluate, _CLASSES)
+    key = jax.random.fold_in(jax.random.key(config.seed), 1)
+    return jax.jit(lambda k: draw_batches(k, data, config.alpha, config.eval_batches, config.eval_size))(key)
+
+
+def evaluate_model(key, model: BgmmVae, parts: Parts, batches, num_samples: int) -> dict[str, Any]:
+    """One seed: what it infers for every mini-batch, in the order of the classes, and how that compares with the truth."""
+    x, _, lam_true = batches
+    on = {name: np.asarray(_clusters(model, jnp.asarray(getattr(parts, name).images))) for name in ("match", "evaluate")}
+    matching = match_clusters(confusion(on["match"], parts.match.labels, _CLASSES))
+    lam, refined, bounds = (np.asarray(v) for v in _infer(key, model, x, num_samples))
+    # Column k of the result is the cluster that stands for class k.
+    order = np.argsort(matching)
+    return {
+        "order": order,
+        "lam": lam[:, order],
+        "tv": total_variation(lam[:, order], lam_true).mean(),
+        "tv_mean_field": total_variation(refined[:, order], lam_true).mean(),
+        "accuracy": np.mean(matching[on["evaluate"]] == parts.evaluate.labels),
+        "bound": bounds.mean(),
+        "clusters_used": len(np.unique(on["evaluate"])),
+    }
+
+
+def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A row of the table, and what the figures need. TV is a mean over mini-batches for each seed; median, mean and standard
+    deviation are over seeds."""
+    config = cell.config
+    batches = evaluation_batches(config, parts)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 2), config.seeds)
+    arrays_of, static = eqx.partition(models, eqx.is_array)
+    each = [eqx.combine(jax.tree.map(lambda a, i=i: a[i], arrays_of), static) for i in range(config.seeds)]
+    found = [evaluate_model(keys[i], model, parts, batches, config.eval_samples) for i, model in enumerate(each)]
+    tv, refined, accuracy, bounds = (np.array([f[name] for f in found]) for name in ("tv", "tv_mean_field", "accuracy", "bound"))
+    images = config.num_batches * config.batch_size
+    row = {
+        "dataset": cell.dataset,
+        "method": cell.method,
+        "seeds": config.seeds,
+        "lambda_tv_median": np.median(tv),
+        "lambda_tv_mean": tv.mean(),
+        "lambda_tv_std": tv.std(),
+        "cluster_accuracy_mean": accuracy.mean(),
+        "bound_per_image": bounds.mean(),
+        "train_seconds": trained.seconds,
+        "lambda_tv_seeds": tv,
+        "cluster_accuracy_seeds": accuracy,
+        "bound_per_image_seeds": bounds,
+        "clusters_used_seeds": [f["clusters_used"] for f in found],
+        "lambda_tv_mean_field_median": np.median(refined),
+        "lambda_tv_mean_field_seeds": refined,
+        "variant": cell.variant,
+        "settings": asdict(cell.settings),
+        "split": config.split,
+        "iterations": config.iterations,
+        "training_images_per_seed": config.iterations * images,
+        "images_per_second": images * config.seeds / trained.step_seconds,
+        "skipped_gradients": int(trained.skipped.sum()),
+    }
+    # The seed whose total variation is the median (the better of the two middle ones) stands for the method in figures.
+    shown = int(np.argsort(tv)[(len(tv) - 1) // 2])
+    return row, _drawings(config, each[shown], found[shown], batches, trained)
+
+
+def _drawings(config: BgmmVaeConfig, model: BgmmVae, found: dict[str, Any], batches, trained: Training) -> dict[str, np.ndarray]:
+    """The first mini-batch with what was inferred and generated for it, every cluster's images, curves of the training."""
+    x, _, lam_true = batches
+    key_batch, key_clusters = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 3))
+    draw = eqx.filter_jit(generate)
+    # Back from the classes' order to the clusters'.
+    lam = jnp.zeros(_CLASSES).at[found["order"]].set(found["lam"][0])
+    one_cluster = [draw(jax.random.fold_in(key_clusters, k), model, jnp.eye(_CLASSES)[k], 10) for k in found["order"]]
+    grey = lambda images: np.asarray(np.round(255 * np.asarray(images)), np.uint8)  # noqa: E731
+    curve = np.asarray(trained.record.bound)
+    return {
+        "batch": grey(x[0, :_SHOWN]),
+        "generated": grey(draw(key_batch, model, lam, _SHOWN)),
+        "clusters": grey(np.stack(one_cluster)),
+        "lam_true": np.asarray(lam_true[0]),
+        "lam": np.asarray(found["lam"][0]),
+        "curve": _thin(curve),
+    }
+
+
+def _thin(curve: np.ndarray, points: int = 200) -> np.ndarray:
+    """Means over about `points` equal stretches of the steps."""
+    width = max(1, len(curve) // points)
+    whole = len(curve) // width * width
+    return curve[:whole].reshape(-1, width, *curve.shape[1:]).mean(axis=1)
+
+
+def floors(config: BgmmVaeConfig, parts: Parts) -> dict[str, float]:
+    """What the mini-batches allow: TV of E[λ] from their true labels, and of uniform proportions."""
+    _, classes, lam_true = (np.asarray(v) for v in evaluation_batches(config, parts))
+    counts = np.stack([np.bincount(c, minlength=_CLASSES) for c in classes])
+    posterior = (counts + config.alpha) / (counts.sum(axis=1, keepdims=True) + _CLASSES * config.alpha)
+    uniform = np.full(_CLASSES, 1 / _CLASSES)
+    return {
+        "lambda_tv_true_labels": float(total_variation(posterior, lam_true).mean()),
+        "lambda_tv_uniform": float(total_variation(uniform, lam_true).mean()),
+    }
+
+
+def reproduce_bgmm_vae(
+    config: BgmmVaeConfig, out: str | Path, *, data_dir: str | Path | None = None, console: Any = None
+) -> dict[str, Any]:
+    """Runs every cell; writes `results.json`, `table.md` and the figures; returns the first's content."""
+    folder = output_folder(out)
+    cells_folder = output_folder(folder / "cells")
+    parts = {name: split_images(config, *load_images(name, data_dir, console)) for name in config.datasets}
+    cells = list(cells_of(config))
+    rows: list[dict[str, Any]] = []
+    arrays: list[dict[str, np.ndarray]] = []
+    with GridProgress(sum(cell.cost for cell in cells), console) as progress:
+        for cell in cells:
+            reporter = progress.cell(f"{cell.settings.label} on {get_dataset(cell.dataset).label} {cell.variant}", cell.cost)
+            row, found = run_cell(cell, parts[cell.dataset], cells_folder, reporter)
+            rows.append(public(row))
+            arrays.append(found)
+    limits = {name: floors(config, part) for name, part in parts.items()}
+    result = {"rows": rows, "floors": limits, "config": asdict(config), **provenance(config.seed)}
+    write_json(folder / "results.json", result)
+    write_text(folder / "table.md", _tables(result))
+    _figures(config, folder, cells, arrays)
+    return result
+
+
+def _label(method: str, variant: str) -> str:
+    return METHODS[method].label + (f" ({variant})" if variant else "")
+
+
+def _tables(result: dict[str, Any]) -> str:
+    parts = []
+    for name, limits in result["floors"].items():
+        rows = [(_label(row["method"], row["variant"]), row) for row in result["rows"] if row["dataset"] == name]
+        parts += [f"# {get_dataset(name).label}, {result['config']['split']} mini-batches", results_table(rows, limits)]
+    return "\n\n".join(parts)
+
+
+def _figures(config: BgmmVaeConfig, folder: Path, cells: list[Cell], arrays: list[dict[str, np.ndarray]]) -> None:
+    for name in config.datasets:
+        here = [
+            (_label(cell.method, cell.variant), found) for cell, found in zip(cells, arrays, strict=True) if cell.dataset == name
+        ]
+        classes = get_dataset(name).classes
+        save_figure(batch_figure(here, classes), folder / f"batches-{name}.png")
+        save_figure(clusters_figure(here, classes), folder / f"clusters-{name}.png")
+        save_figure(curves_figure(here, config.iterations), folder / f"training-{name}.png")
