@@ -131,7 +131,7 @@ def test_what_is_there_is_not_trained_again(finished, monkeypatch):
     assert {p: p.stat().st_mtime_ns for p in (folder / "cells").iterdir()} == before
     assert [r["lambda_tv_mean"] for r in again["rows"]] == [r["lambda_tv_mean"] for r in result["rows"][::-1]]
     configs = CONFIG, replace(CONFIG, seed=1), replace(CONFIG, variants=("rate_rest=1e-2",)), replace(CONFIG, split="validation")
-    assert len({fingerprint(next(cells_of(c))) for c in configs}) == 4
+    assert len({fingerprint(next(cells_of(c)).content) for c in configs}) == 4
 
 
 def test_no_image_is_used_twice():

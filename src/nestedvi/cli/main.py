@@ -124,6 +124,11 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def _show_table(out: str) -> None:
+    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
+    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+
+
 @reproduce.command()
 def annealing(
     methods: Annotated[str | None, typer.Option(help="Method ids, separated by commas.", show_default="the table's")] = None,
@@ -149,8 +154,7 @@ def annealing(
     if quick:
         config = quick_config(config)
     reproduce_annealing(config, out, jobs=jobs, console=err_console)
-    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
-    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+    _show_table(out)
 
 
 @reproduce.command()
@@ -176,8 +180,7 @@ def hmm(
     if quick:
         config = quick_hmm_config(config)
     reproduce_hmm(config, out, jobs=jobs, console=err_console)
-    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
-    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+    _show_table(out)
 
 
 @reproduce.command("bgmm-vae")
@@ -221,8 +224,7 @@ def bgmm_vae(
     if quick:
         config = quick_config(config)
     reproduce_bgmm_vae(config, out, data_dir=data_dir, console=err_console)
-    typer.echo(Path(out, "table.md").read_text(encoding="utf-8"))
-    typer.echo(f"Wrote {out}/results.json, {out}/table.md and figures")
+    _show_table(out)
 
 
 def _positive(what: str, text: str) -> int:

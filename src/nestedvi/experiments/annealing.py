@@ -20,7 +20,7 @@ from nestedvi.densities.targets import TARGETS, get_target
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.quadrature import neighbour_kl
 from nestedvi.experiments.bench import gradient_temp_bytes
-from nestedvi.experiments.cells import cell_key, run_cached
+from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.kernels.base import stack
 from nestedvi.methods import METHODS, build, get_method
 from nestedvi.particles.weights import normalise
@@ -250,7 +250,7 @@ def run_cell(cell: Cell, folder: Path, reporter: Any) -> tuple[dict[str, Any], d
         return summarise(cell, trained, key_eval)
 
     with reporter:
-        return run_cached(cell, folder, compute)
+        return run_cached(cell.name, asdict(cell), folder, compute)
 
 
 def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -324,7 +324,7 @@ def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, jobs: int =
             rows[cell.name], arrays[cell.name] = run_cell(cell, cells_folder, progress.cell(label, cell.cost))
 
         progress.each(one, cells, jobs)
-    content = {name: [_public(rows[cell.name]) for cell in group] for name, group in groups.items()}
+    content = {name: [public(rows[cell.name]) for cell in group] for name, group in groups.items()}
     for cell, entry in zip(groups["budget"], content["budget"], strict=True):
         entry["particle_moves"] = cell.particles * (cell.K - 1) * cell.iterations
         entry["learning_rate"] = cell.learning_rate
@@ -335,10 +335,6 @@ def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, jobs: int =
     write_json(folder / "results.json", result)
     write_text(folder / "table.md", _tables(content))
     return result
-
-
-def _public(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "cell"}
 
 
 def _tables(content: dict[str, Any]) -> str:

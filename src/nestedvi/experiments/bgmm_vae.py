@@ -22,7 +22,7 @@ from nestedvi.data.mnist import Split, get_dataset, load_images, shrink
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
-from nestedvi.experiments.cells import cell_key, run_cached
+from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.kernels.base import stack
 from nestedvi.models.bgmm_inference import bound, cluster_of, expected_lam, generate, mean_field_lam
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
@@ -168,7 +168,7 @@ def quick_config(config: BgmmVaeConfig) -> BgmmVaeConfig:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of several seeds: a data set, a method, its settings; the configuration names no other cell."""
+    """One training of several seeds: a data set, a method, its settings."""
 
     dataset: str
     method: str
@@ -188,15 +188,22 @@ class Cell:
         config = self.config
         return float(config.iterations * config.seeds * config.num_batches * config.batch_size * (1 + 2 * samples))
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the result depends on; which other cells are asked for does not matter."""
+        content = asdict(self)
+        for name in ("datasets", "methods", "variants"):
+            del content["config"][name]
+        del content["settings"]["label"]
+        return content
+
 
 def cells_of(config: BgmmVaeConfig) -> Iterator[Cell]:
     """Every data set, method and variant."""
     for dataset in config.datasets:
         for method in config.methods:
             for variant in config.variants:
-                settings = replace(METHODS[method], **parse_settings(variant))
-                alone = replace(config, datasets=(dataset,), methods=(method,), variants=(variant,))
-                yield Cell(dataset, method, variant, settings, alone)
+                yield Cell(dataset, method, variant, replace(METHODS[method], **parse_settings(variant)), config)
 
 
 @dataclass(frozen=True)
@@ -285,12 +292,12 @@ def run_cell(cell: Cell, parts: Parts, folder: Path, reporter: Any) -> tuple[dic
     """Trains and evaluates one cell, or reads it back if it is there."""
 
     def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        # One key for all variants of an objective: they start from the same networks and see the same images.
+        # One key for all variants of a method: they start from the same networks and see the same images.
         key = cell_key(cell.config.seed, f"{cell.dataset} {cell.settings.objective}")
         models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
         return summarise(cell, models, trained, parts)
 
-    return run_cached(cell, folder, compute)
+    return run_cached(cell.name, cell.content, folder, compute)
 
 
 @eqx.filter_jit
@@ -433,7 +440,7 @@ def reproduce_bgmm_vae(
             label = f"{cell.settings.label} on {get_dataset(cell.dataset).label} {cell.variant}"
             with progress.cell(label, cell.cost) as reporter:
                 row, found = run_cell(cell, parts[cell.dataset], cells_folder, reporter)
-            rows.append({name: value for name, value in row.items() if name != "cell"})
+            rows.append(public(row))
             arrays.append(found)
     limits = {name: floors(config, part) for name, part in parts.items()}
     result = {"rows": rows, "floors": limits, "config": asdict(config), **provenance(config.seed)}

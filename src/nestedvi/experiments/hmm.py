@@ -20,7 +20,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.instances import evaluate_instances
 from nestedvi.evaluate.tempered import tempered_smc
-from nestedvi.experiments.cells import cell_key, run_cached
+from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.models.hmm import (
     BackwardRecursion,
     ClusterKernel,
@@ -47,6 +47,10 @@ from nestedvi.train.objective import Objective
 from nestedvi.train.progress import GridProgress
 
 __all__ = ["ROWS", "HMMConfig", "Row", "quick_hmm_config", "reproduce_hmm"]
+
+
+_REFERENCE_STDERR = 0.04
+_REFERENCE_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,12 @@ class HMMConfig:
     schedule: str = "two-phase"
     refresh_every: int = 20
     references: int = 100
-    reference_runs: int = 4
+    reference_runs: int = 6
     reference_particles: int = 1_000
-    reference_moves: int = 25
+    reference_moves: int = 20
     shown: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     at_once: int = 20
+    measure_cost: bool = True
     series: int = 10
     series_steps: int = 50
     series_iterations: int = 4_000
@@ -151,6 +156,7 @@ def quick_hmm_config(config: HMMConfig) -> HMMConfig:
         reference_moves=10,
         shown=(0, 1),
         at_once=10,
+        measure_cost=False,
         series=2,
         series_iterations=500,
         series_batches=50,
@@ -189,6 +195,19 @@ class _Reference:
     reference_runs: int
     reference_particles: int
     reference_moves: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Everything that the cost of a step depends on."""
+
+    name: str
+    num_steps: int
+    train_particles: int
+    batch_size: int
+    width: int
+    schedule: str
     seed: int
 
 
@@ -307,15 +326,41 @@ def _draws(key: Any, program: HMMProgram, data: Any, num_particles: int) -> dict
 def _reference(cell: _Reference) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """log Z of the first test instances by tempered SMC over η with the exact likelihood inside.
 
-    It starts from a wide proposal around the modes that Baum-Welch finds, all names of clusters and the prior included.
+    It starts from a wide proposal around the modes that Baum-Welch finds, all names of clusters and the prior included. Instances
+    whose runs disagree are done again with more particles and moves.
     """
     model = GaussianHMM()
     key_build, key_run = jax.random.split(cell_key(cell.seed, cell.name))
     encoder = ExpectationMaximisation(model, key=key_build, width=1)
     xs = simulate(cell.seed, "test", cell.test_instances, cell.num_steps)[2][: cell.references]
+    log_Z, stderr, temperatures = (np.full(cell.references, np.nan) for _ in range(3))
+    todo, rounds = np.arange(cell.references), 0
+    while len(todo) and rounds < _REFERENCE_ROUNDS:
+        keys = jax.random.split(jax.random.fold_in(key_run, rounds), (len(todo), cell.reference_runs))
+        sizes = {"num_particles": cell.reference_particles * 4**rounds, "num_moves": cell.reference_moves * 2**rounds}
+        found, levels = _reference_runs(keys, xs[todo], encoder, **sizes)
+        log_Z[todo], stderr[todo] = (np.asarray(x) for x in jax.vmap(log_Z_hat_stderr)(found))
+        temperatures[todo] = np.asarray(levels).mean(axis=1)
+        todo, rounds = np.flatnonzero(~(stderr <= _REFERENCE_STDERR)), rounds + 1
+    row = {
+        "instances": cell.references,
+        "log_Z_mean": log_Z.mean(),
+        "stderr_mean": stderr.mean(),
+        "stderr_max": stderr.max(),
+        "share_within_0.05": float(np.mean(stderr <= 0.05)),
+        "temperatures_mean": temperatures.mean(),
+        "rounds": rounds,
+    }
+    return row, {"log_Z": log_Z, "stderr": stderr}
 
-    def one(inputs):
-        key, xs = inputs
+
+@eqx.filter_jit
+def _reference_runs(keys: Any, xs: Any, encoder: ExpectationMaximisation, *, num_particles: int, num_moves: int) -> Any:
+    """Several runs of every instance: log Ẑ and the number of temperatures."""
+    model = GaussianHMM()
+
+    def several(inputs):
+        keys, xs = inputs
         proposal = encoder(model, xs)
         initial = LogPrecision(proposal)
 
@@ -323,31 +368,34 @@ def _reference(cell: _Reference) -> tuple[dict[str, Any], dict[str, np.ndarray]]
             eta = initial.clusters(z)
             return model.log_prior(eta) + model.log_likelihood(eta, xs) - proposal.log_gamma(eta)
 
-        found = tempered_smc(
-            key,
-            initial,
-            log_ratio,
-            num_particles=cell.reference_particles,
-            num_moves=cell.reference_moves,
-            ess_share=0.8,
-            canonical=by_mean,
-        )
-        return found.log_Z_hat, found.num_levels, found.beta
+        sizes = {"num_particles": num_particles, "num_moves": num_moves}
+        runs = jax.vmap(lambda key: tempered_smc(key, initial, log_ratio, **sizes, ess_share=0.8, canonical=by_mean))(keys)
+        return runs.log_Z_hat, runs.num_levels
 
-    keys = jax.random.split(key_run, (cell.references, cell.reference_runs))
-    several = lambda keys_and_xs: jax.vmap(lambda key: one((key, keys_and_xs[1])))(keys_and_xs[0])  # noqa: E731
-    log_Z, levels, beta = jax.jit(lambda k, x: jax.lax.map(several, (k, x), batch_size=20))(keys, xs)
-    mean, stderr = (np.asarray(x) for x in jax.vmap(log_Z_hat_stderr)(log_Z))
-    row = {
-        "instances": cell.references,
-        "log_Z_mean": mean.mean(),
-        "stderr_mean": stderr.mean(),
-        "stderr_max": stderr.max(),
-        "share_within_0.05": float(np.mean(stderr <= 0.05)),
-        "temperatures_mean": float(np.mean(levels)),
-        "finished": bool(np.all(np.asarray(beta) == 1)),
-    }
-    return row, {"log_Z": mean, "stderr": stderr}
+    return jax.lax.map(several, (keys, xs), batch_size=min(20, xs.shape[0]))
+
+
+def _cost(cell: _Cost) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Seconds of a training step of the neural heuristic for K steps and for twice as many."""
+
+    def step_seconds(num_steps: int) -> float:
+        program = build_program(ROWS["neural"], jax.random.key(0), cell.width)
+        data = simulate(cell.seed, "train", 64, num_steps)[2]
+        objective = Objective("forward-kl", learn=("initial", "forward", "path"), optimise="partial")
+        trained = fit_amortised(
+            jax.random.key(1),
+            program,
+            data,
+            objective,
+            num_steps=40,
+            num_particles=cell.train_particles,
+            batch_size=cell.batch_size,
+            schedule=cell.schedule,
+        )
+        return trained.step_seconds
+
+    once, twice = step_seconds(cell.num_steps), step_seconds(2 * cell.num_steps)
+    return {"K": cell.num_steps, "step_seconds": once, "step_seconds_2K": twice, "ratio": twice / once}, {}
 
 
 def _train_series(cell: _Series, work: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -405,29 +453,34 @@ def reproduce_hmm(config: HMMConfig, out: str | Path, *, jobs: int = 1, console:
     reference_cell = _pick(_Reference, config, name="reference")
     trainings = [_pick(_Training, config, name=name, row=ROWS[name]) for name in config.rows]
     # What runs a trained program goes after the one that trains it.
+    # Its times are of a machine that does nothing else, so it goes first and alone.
+    alone = [_pick(_Cost, config, name="cost")] if config.measure_cost else []
     first = [reference_cell, *(t for t in trainings if t.row.trained_as is None), *_series_cells(config)]
     second = [t for t in trainings if t.row.trained_as is not None]
     rows: dict[str, dict[str, Any]] = {}
     arrays: dict[str, dict[str, np.ndarray]] = {}
-    with GridProgress(len(first) + len(second), console) as progress:
+    with GridProgress(len(alone) + len(first) + len(second), console) as progress:
 
         def one(cell: Any) -> None:
             with progress.cell(cell.name, 1.0) as reporter:
                 compute = {
                     _Training: lambda work: _train_row(cell, config.at_once, work, reporter),
                     _Reference: lambda work: _reference(cell),
+                    _Cost: lambda work: _cost(cell),
                     _Series: lambda work: _train_series(cell, work, reporter),
                 }[type(cell)]
-                rows[cell.name], arrays[cell.name] = run_cached(cell, cells_folder, compute)
+                rows[cell.name], arrays[cell.name] = run_cached(cell.name, asdict(cell), cells_folder, compute)
 
+        progress.each(one, alone, 1)
         progress.each(one, first, jobs)
         progress.each(one, second, jobs)
     reference = arrays["reference"]
     table = [_with_gap(rows[name], arrays[name], reference) for name in config.rows]
-    series = [_public(rows[cell.name]) for cell in _series_cells(config)]
+    series = [public(rows[cell.name]) for cell in _series_cells(config)]
     result = {
         "rows": table,
-        "reference": _public(rows["reference"]),
+        "reference": public(rows["reference"]),
+        "cost": public(rows["cost"]) if alone else None,
         "linear_gaussian": series,
         "config": asdict(config),
         **provenance(config.seed),
@@ -440,10 +493,6 @@ def reproduce_hmm(config: HMMConfig, out: str | Path, *, jobs: int = 1, console:
     return result
 
 
-def _public(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "cell"}
-
-
 def _with_gap(row: dict[str, Any], found: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> dict[str, Any]:
     """The row with its mean log Ẑ, and the mean gap to the reference with its standard error (both sources of error in it)."""
     log_Z = found["log_Z_hat"]
@@ -453,7 +502,7 @@ def _with_gap(row: dict[str, Any], found: dict[str, np.ndarray], reference: dict
     own = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
     from_reference = np.sqrt(np.sum(reference["stderr"] ** 2)) / num
     return {
-        **_public(row),
+        **public(row),
         "log_Z_hat_mean": log_Z[finite].mean(),
         "gap_to_reference_mean": gaps.mean(),
         "gap_to_reference_median": np.median(gaps),
