@@ -257,7 +257,7 @@ def simulate(seed: int, part: str, num: int, num_steps: int) -> tuple[Any, Any, 
 def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tuple[dict[str, Any], Any]:
     key_build, key_fit, key_eval, key_draw = jax.random.split(cell_key(cell.seed, cell.row.trained_as or cell.name), 4)
     program = build_program(cell.row, key_build, cell.width)
-    data = simulate(cell.seed, "train", cell.train_instances, cell.num_steps)[2]
+    data = program.look(simulate(cell.seed, "train", cell.train_instances, cell.num_steps)[2])
     trained = fit_amortised(
         key_fit,
         program,
@@ -272,7 +272,7 @@ def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tupl
         # A row that only runs a trained program otherwise continues that one's training, which is complete.
         checkpoint=work.with_name(f"{cell.row.trained_as or cell.name}-training"),
     )
-    test = simulate(cell.seed, "test", cell.test_instances, cell.num_steps)[2]
+    test = program.look(simulate(cell.seed, "test", cell.test_instances, cell.num_steps)[2])
     refresh = ClusterRefresh(GaussianHMM()) if cell.row.refresh else None
     began = time.perf_counter()
     found = evaluate_instances(
@@ -303,7 +303,7 @@ def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tupl
     arrays |= {"training_log_Z_hat": trained.record.log_Z_hat}
     if isinstance(trained.program.heuristic, BackwardRecursion):
         arrays["transitions"] = np.exp(jax.nn.log_softmax(trained.program.heuristic.log_T))
-    arrays |= _draws(key_draw, trained.program, test[np.array(cell.shown)], cell.particles)
+    arrays |= _draws(key_draw, trained.program, test.xs[np.array(cell.shown)], cell.particles)
     return row, arrays
 
 

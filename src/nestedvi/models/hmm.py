@@ -36,12 +36,14 @@ __all__ = [
     "ClusterRefresh",
     "Clusters",
     "ExpectationMaximisation",
+    "Fits",
     "GaussianHMM",
     "HMMProgram",
     "LogPrecision",
     "MixtureHeuristic",
     "NeuralStatistics",
     "NormalGammas",
+    "Series",
     "Statistics",
     "by_mean",
 ]
@@ -244,6 +246,21 @@ class NormalGammas(AbstractSampleable):
         return Clusters(mu[order], tau[order])
 
 
+class Statistics(NamedTuple):
+    """Number, mean and sum of squared deviations of each cluster's observations: all that p(x, z | η) needs."""
+
+    number: Float[Array, " clusters"]
+    mean: Float[Array, " clusters"]
+    spread: Float[Array, " clusters"]
+
+    @classmethod
+    def soft(cls, t: Float[Array, "steps clusters"], xs: Float[Array, " steps"]) -> "Statistics":
+        """From assignments t of each observation to clusters."""
+        number = jnp.sum(t, axis=0)
+        mean = (t.T @ xs) / (number + 1e-3)
+        return cls(number, mean, jnp.sum(t * (xs[:, None] - mean) ** 2, axis=0))
+
+
 class _Head(eqx.Module):
     """From soft counts, sums and squares of each cluster to a NormalGamma: the conjugate posterior times learned factors."""
 
@@ -255,15 +272,13 @@ class _Head(eqx.Module):
         self.hidden = eqx.nn.Linear(5, width, key=key_hidden)
         self.out = _small(eqx.nn.Linear(width, 4, key=key_out))
 
-    def __call__(self, model: GaussianHMM, t: Float[Array, "steps clusters"], xs: Float[Array, " steps"]):
-        count = jnp.sum(t, axis=0)
-        mean = (t.T @ xs) / (count + 1e-3)
-        spread = jnp.sum(t * (xs[:, None] - mean) ** 2, axis=0)
+    def __call__(self, model: GaussianHMM, found: Statistics, num_steps: int):
+        count, mean, spread = found
         nu = model.nu + count
         mu = (model.nu * model.mu + count * mean) / nu
         alpha = model.alpha + 0.5 * count
         beta = model.beta + 0.5 * spread + 0.5 * model.nu * count * (mean - model.mu) ** 2 / nu
-        share = count / xs.shape[0]
+        share = count / num_steps
         features = jnp.stack(
             [share, jnp.log(count + 1e-2) / 5, mean / _SCALE, jnp.log(beta / alpha) / 3, jnp.sqrt(share)], axis=-1
         )
@@ -294,10 +309,22 @@ class NeuralStatistics(eqx.Module):
         self.assign = eqx.nn.Linear(width, model.num_clusters, key=keys[1])
         self.head, self.symmetric = _Head(width, key=keys[2]), symmetric
 
-    def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> NormalGammas:
+    def look(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> None:
+        """Nothing can be computed before the network is known."""
+
+    def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"], seen: None = None) -> NormalGammas:
         t = jax.vmap(lambda x: jax.nn.softmax(self.assign(jnp.tanh(self.hidden(x[None] / _SCALE)))))(xs)
-        alpha, beta, mu, nu = (x[None] for x in self.head(model, t, xs))
+        alpha, beta, mu, nu = (x[None] for x in self.head(model, Statistics.soft(t, xs), xs.shape[0]))
         return NormalGammas(jnp.zeros(1), alpha, beta, mu, nu, self.symmetric)
+
+
+class Fits(NamedTuple):
+    """Where Baum-Welch ended, one entry a start: η, the clusters in use, their statistics, and log p(x | η)."""
+
+    eta: Clusters
+    used: Any
+    found: Statistics
+    log_x: Any
 
 
 class ExpectationMaximisation(eqx.Module):
@@ -317,17 +344,22 @@ class ExpectationMaximisation(eqx.Module):
         self.sharpness = jnp.zeros(())
         self.num_steps, self.symmetric = num_steps, symmetric
 
-    def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> NormalGammas:
+    def look(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> Fits:
+        """The fixed computation, which can be done once for every series before training."""
+
         def climb(mu, used):
             def step(eta, _):
                 return _maximise(model, xs, used * model.smooth(eta, xs, used)), None
 
             eta, _ = jax.lax.scan(step, Clusters(mu, jnp.ones_like(mu)), None, self.num_steps)
-            return eta, used * model.smooth(eta, xs, used), model.log_likelihood(eta, xs, used)
+            found = Statistics.soft(used * model.smooth(eta, xs, used), xs)
+            return Fits(eta, used, found, model.log_likelihood(eta, xs, used))
 
-        starts, used = _starts(xs, model.num_clusters)
-        eta, t, log_x = jax.vmap(climb)(starts, used)
-        alpha, beta, mu, nu = jax.vmap(lambda t: self.head(model, t, xs))(t)
+        return jax.vmap(climb)(*_starts(xs, model.num_clusters))
+
+    def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"], seen: Fits | None = None) -> NormalGammas:
+        eta, used, found, log_x = self.look(model, xs) if seen is None else seen
+        alpha, beta, mu, nu = jax.vmap(lambda one: self.head(model, one, xs.shape[0]))(found)
         log_prior = log_normal_gamma(eta, model.alpha, model.beta, model.mu, model.nu)
         # A cluster without observations keeps its prior, which then costs nothing.
         evidence = log_x + jnp.sum(jnp.where(used, log_prior - log_normal_gamma(eta, alpha, beta, mu, nu), 0.0), axis=-1)
@@ -486,8 +518,15 @@ class BackwardRecursion(AbstractMessages):
         return message[state]
 
 
+class Series(NamedTuple):
+    """An instance: x_{1:K}, and what the encoder has computed of it beforehand (None: it does so when asked)."""
+
+    xs: Float[Array, " steps"]
+    seen: Any = None
+
+
 class HMMProgram(eqx.Module):
-    """From one series x_{1:K} to its sampler: q(η | x), then one state a level, resampled before every move."""
+    """From one series to its sampler: q(η | x), then one state a level, resampled before every move."""
 
     encoder: NeuralStatistics | ExpectationMaximisation
     kernel: ClusterKernel
@@ -495,19 +534,17 @@ class HMMProgram(eqx.Module):
     model: GaussianHMM = GaussianHMM()
     resampling: Resampling = Resampling("systematic", "always")
 
-    def __call__(self, xs: Float[Array, " steps"]) -> NestedSampler:
+    def look(self, xs: Float[Array, "instances steps"]) -> Series:
+        """Instances with everything computed that does not change in training."""
+        one = jax.jit(lambda x: self.encoder.look(self.model, x))
+        return Series(xs, jax.lax.map(one, xs, batch_size=min(500, xs.shape[0])))
+
+    def __call__(self, series: Series | Float[Array, " steps"]) -> NestedSampler:
+        xs, seen = series if isinstance(series, Series) else (series, None)
         path = GlobalStateSpace(self.model, xs, self.heuristic)
-        initial = WithoutState(self.encoder(self.model, xs), jnp.zeros((), jnp.int32))
+        initial = WithoutState(self.encoder(self.model, xs, seen), jnp.zeros((), jnp.int32))
         transition = Transition(NextState(self.kernel))
         return NestedSampler(initial, path, Shared(transition, path.num_steps), self.resampling)
-
-
-class Statistics(NamedTuple):
-    """Number, mean and sum of squared deviations of each cluster's observations: all that p(x, z | η) needs."""
-
-    number: Float[Array, " clusters"]
-    mean: Float[Array, " clusters"]
-    spread: Float[Array, " clusters"]
 
 
 class ClusterRefresh(AbstractRefresh):
