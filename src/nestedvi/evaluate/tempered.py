@@ -98,7 +98,7 @@ def tempered_smc(
             log_l_new, log_p_new = log_L(proposal), log_prior(proposal)
             log_ratio = log_p_new - log_p + new * (log_l_new - log_l)
             accept = jnp.log(jax.random.uniform(key_accept, (num_particles,))) < log_ratio
-            rate = jnp.mean(accept)
+            rate = jnp.mean(accept.astype(z.dtype))
             step = step * jnp.exp(rate - _TARGET_ACCEPTANCE)
             pick = lambda a, b: jnp.where(accept.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)  # noqa: E731
             return (pick(proposal, z), pick(log_l_new, log_l), pick(log_p_new, log_p), step), rate

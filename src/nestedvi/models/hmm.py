@@ -136,7 +136,8 @@ class GaussianHMM(AbstractGlobalModel):
             top = jnp.max(log_e)
             joint = predicted * jnp.exp(log_e - top)
             total = jnp.sum(joint)
-            return (joint / total) @ A, top + jnp.log(total)
+            # Not a matrix product: accelerators round its factors to ten bits, and 200 steps add that up.
+            return jnp.sum((joint / total)[:, None] * A, axis=0), top + jnp.log(total)
 
         start = jnp.full(self.num_clusters, 1 / self.num_clusters, emissions.dtype)
         return jnp.sum(jax.lax.scan(step, start, emissions)[1])
@@ -257,7 +258,7 @@ class Statistics(NamedTuple):
     def soft(cls, t: Float[Array, "steps clusters"], xs: Float[Array, " steps"]) -> "Statistics":
         """From assignments t of each observation to clusters."""
         number = jnp.sum(t, axis=0)
-        mean = (t.T @ xs) / (number + 1e-3)
+        mean = jnp.sum(t * xs[:, None], axis=0) / (number + 1e-3)
         return cls(number, mean, jnp.sum(t * (xs[:, None] - mean) ** 2, axis=0))
 
 
@@ -355,7 +356,12 @@ class ExpectationMaximisation(eqx.Module):
             found = Statistics.soft(used * model.smooth(eta, xs, used), xs)
             return Fits(eta, used, found, model.log_likelihood(eta, xs, used))
 
-        return jax.vmap(climb)(*_starts(xs, model.num_clusters))
+        several = jax.vmap(climb)(*_starts(xs, model.num_clusters))
+        # Baum-Welch cannot leave a fit in which one cluster covers two groups and another group is cut in half. Fits without the
+        # last cluster cover too much somewhere: each of their clusters is split in turn.
+        fewer = [i for i, num in enumerate(_sizes(model.num_clusters)) if num == model.num_clusters - 1]
+        split = jax.vmap(climb)(*(jnp.concatenate(x) for x in zip(*(_splits(several.eta, i) for i in fewer), strict=True)))
+        return jax.tree.map(lambda *x: jnp.concatenate(x), several, split)
 
     def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"], seen: Fits | None = None) -> NormalGammas:
         eta, used, found, log_x = self.look(model, xs) if seen is None else seen
@@ -375,7 +381,7 @@ class ExpectationMaximisation(eqx.Module):
 def _maximise(model: GaussianHMM, xs: Array, t: Array) -> Clusters:
     """The mode of μ and the mean of τ given assignments."""
     count = jnp.sum(t, axis=0)
-    mu = (t.T @ xs + model.nu * model.mu) / (count + model.nu)
+    mu = (jnp.sum(t * xs[:, None], axis=0) + model.nu * model.mu) / (count + model.nu)
     spread = jnp.sum(t * (xs[:, None] - mu) ** 2, axis=0)
     return Clusters(mu, (model.alpha + 0.5 * count) / (model.beta + 0.5 * spread))
 
@@ -389,19 +395,26 @@ def _spread_out(xs: Array, num: int) -> Array:
     return chosen
 
 
+def _sizes(num: int) -> list[int]:
+    """How many clusters each start uses: all, and with one or two left out, from which no observation came."""
+    return [n for n in range(num, max(0, num - 3), -1) for _ in range(2)]
+
+
 def _starts(xs: Array, num: int) -> tuple[Float[Array, "starts clusters"], Array]:
-    """Where Baum-Welch begins, and which clusters it uses: far-apart points and quantiles, for all clusters and with one or two
-    of them left out (no observation came from those), and the largest of fewer groups split in two."""
+    """Where Baum-Welch begins, and which clusters it uses: far-apart points and quantiles, for each of `_sizes`."""
     ordered = jnp.sort(xs)
     quantiles = lambda n: ordered[((np.arange(n) + 0.5) / n * xs.shape[0]).astype(int)]  # noqa: E731
-    fewer = _spread_out(xs, num - 1)
-    nearest = jnp.argmin(jnp.abs(xs[:, None] - fewer), axis=1)
-    largest = jnp.argmax(jnp.sum(nearest[:, None] == jnp.arange(num - 1), axis=0))
-    starts = [jnp.concatenate([fewer.at[largest].add(-0.7), (fewer[largest] + 0.7)[None]])]
-    for n in range(num, max(0, num - 3), -1):
-        starts += [_spread_out(xs, n), quantiles(n)]
+    starts = [(_spread_out if i % 2 == 0 else lambda _, n: quantiles(n))(xs, n) for i, n in enumerate(_sizes(num))]
     used = jnp.stack([jnp.arange(num) < start.shape[0] for start in starts])
     return jnp.stack([jnp.pad(start, (0, num - start.shape[0])) for start in starts]), used
+
+
+def _splits(eta: Clusters, i: int) -> tuple[Float[Array, "starts clusters"], Array]:
+    """Fit i, which leaves the last cluster out, with each of its clusters split one standard deviation to either side."""
+    mu, width = eta.mu[i], eta.tau[i] ** -0.5
+    num = mu.shape[0]
+    halves = [mu.at[m].add(-width[m]).at[-1].set(mu[m] + width[m]) for m in range(num - 1)]
+    return jnp.stack(halves), jnp.ones((num - 1, num), bool)
 
 
 class ClusterKernel(AbstractKernel):
