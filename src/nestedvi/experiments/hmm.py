@@ -4,6 +4,7 @@ Every row is trained, evaluated and written to `cells/` on its own; an interrupt
 reference log Z for some test instances makes every row a gap to the truth.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -38,7 +39,7 @@ from nestedvi.particles.genealogy import trajectories
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.global_variables import AbstractMessages, NoMessages
 from nestedvi.report.figures import save_figure
-from nestedvi.report.files import output_folder, provenance, write_json, write_text
+from nestedvi.report.files import output_folder, provenance, write_atomic, write_json, write_text
 from nestedvi.report.hmm import gap_figure, instances_figure, linear_gaussian_figure, linear_gaussian_table, results_table
 from nestedvi.sampler.nested import restart, run
 from nestedvi.train.amortised import fit_amortised
@@ -75,9 +76,6 @@ ROWS: dict[str, Row] = {
     "neural-names": Row("neural + all names of clusters", "neural", symmetric=True),
     "gmm-em": Row("Gaussian mixture + EM proposal", "gmm", encoder="em", symmetric=True),
     "neural-em": Row("neural + EM proposal", "neural", encoder="em", symmetric=True),
-    "neural-em-refresh": Row(
-        "neural + EM proposal + refresh of η", "neural", encoder="em", symmetric=True, refresh=True, trained_as="neural-em"
-    ),
     "recursion-em": Row("recursion (sees z_k) + EM proposal", "recursion", encoder="em", symmetric=True, guided=True),
     "recursion-em-refresh": Row(
         "recursion + EM proposal + refresh of η",
@@ -89,7 +87,7 @@ ROWS: dict[str, Row] = {
         trained_as="recursion-em",
     ),
 }
-"""The first four are the paper's; each of the others adds one thing to a row above it."""
+"""The first four are the paper's; each of the others adds to a row above it."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,10 @@ class HMMConfig:
 
 def quick_hmm_config(config: HMMConfig) -> HMMConfig:
     """A coarse version of everything: minutes on two cores."""
+    wanted = ("none", "gmm", "neural", "neural-full", "neural-em", "recursion-em", "recursion-em-refresh")
     return replace(
         config,
+        rows=tuple(name for name in config.rows if name in wanted) or config.rows,
         num_steps=50,
         train_instances=1_000,
         test_instances=40,
@@ -254,14 +254,21 @@ def simulate(seed: int, part: str, num: int, num_steps: int) -> tuple[Any, Any, 
     return jax.jit(jax.vmap(lambda key: GaussianHMM().simulate(key, num_steps)))(keys)
 
 
-def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tuple[dict[str, Any], Any]:
-    key_build, key_fit, key_eval, key_draw = jax.random.split(cell_key(cell.seed, cell.row.trained_as or cell.name), 4)
+def _program(cell: _Training, keys: Any, folder: Path, work: Path, reporter: Any) -> tuple[HMMProgram, dict[str, Any], Any]:
+    """The trained networks of a row, what its training reported, and log Ẑ at every step; saved, and read by rows that only run
+    them otherwise."""
+    key_build, key_fit = keys
+    name = cell.row.trained_as or cell.name
+    kept, report = folder / f"{name}.eqx", folder / f"{name}.json"
     program = build_program(cell.row, key_build, cell.width)
-    data = program.look(simulate(cell.seed, "train", cell.train_instances, cell.num_steps)[2])
+    if cell.row.trained_as is not None and kept.exists() and report.exists():
+        row = json.loads(report.read_text(encoding="utf-8"))
+        told = {field: row[field] for field in ("dropped_in_training", "train_seconds", "step_seconds")}
+        return eqx.tree_deserialise_leaves(kept, program), told, np.zeros(0)
     trained = fit_amortised(
         key_fit,
         program,
-        data,
+        program.look(simulate(cell.seed, "train", cell.train_instances, cell.num_steps)[2]),
         Objective("forward-kl", learn=("initial", "forward", "path"), optimise=cell.row.optimisation),
         num_steps=cell.iterations,
         num_particles=cell.train_particles,
@@ -269,15 +276,22 @@ def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tupl
         optimiser=optax.adam(optax.cosine_decay_schedule(cell.learning_rate, cell.iterations)),
         schedule=cell.schedule,
         progress=reporter,
-        # A row that only runs a trained program otherwise continues that one's training, which is complete.
-        checkpoint=work.with_name(f"{cell.row.trained_as or cell.name}-training"),
+        checkpoint=work,
     )
+    write_atomic(kept, lambda path: eqx.tree_serialise_leaves(path, trained.program))
+    told = {"dropped_in_training": trained.dropped, "train_seconds": trained.seconds, "step_seconds": trained.step_seconds}
+    return trained.program, told, trained.record.log_Z_hat
+
+
+def _train_row(cell: _Training, at_once: int, folder: Path, work: Path, reporter: Any) -> tuple[dict[str, Any], Any]:
+    *keys, key_eval, key_draw = jax.random.split(cell_key(cell.seed, cell.row.trained_as or cell.name), 4)
+    program, told, curve = _program(cell, keys, folder, work, reporter)
     test = program.look(simulate(cell.seed, "test", cell.test_instances, cell.num_steps)[2])
     refresh = ClusterRefresh(GaussianHMM()) if cell.row.refresh else None
     began = time.perf_counter()
     found = evaluate_instances(
         key_eval,
-        trained.program,
+        program,
         test,
         num_particles=cell.particles,
         at_once=at_once,
@@ -294,16 +308,14 @@ def _train_row(cell: _Training, at_once: int, work: Path, reporter: Any) -> tupl
         "instances": cell.test_instances,
         "particles": cell.particles,
         "non_finite": int(np.sum(~np.isfinite(found.log_Z_hat))),
-        "dropped_in_training": trained.dropped,
-        "train_seconds": trained.seconds,
-        "step_seconds": trained.step_seconds,
         "test_seconds": test_seconds,
+        **told,
     }
     arrays = {"log_Z_hat": found.log_Z_hat, "distinct": found.distinct, "ess": found.ess}
-    arrays |= {"training_log_Z_hat": trained.record.log_Z_hat}
-    if isinstance(trained.program.heuristic, BackwardRecursion):
-        arrays["transitions"] = np.exp(jax.nn.log_softmax(trained.program.heuristic.log_T))
-    arrays |= _draws(key_draw, trained.program, test.xs[np.array(cell.shown)], cell.particles)
+    arrays |= {"training_log_Z_hat": np.asarray(curve)}
+    if isinstance(program.heuristic, BackwardRecursion):
+        arrays["transitions"] = np.exp(jax.nn.log_softmax(program.heuristic.log_T))
+    arrays |= _draws(key_draw, program, test.xs[np.array(cell.shown)], cell.particles)
     return row, arrays
 
 
@@ -464,7 +476,7 @@ def reproduce_hmm(config: HMMConfig, out: str | Path, *, jobs: int = 1, console:
         def one(cell: Any) -> None:
             with progress.cell(cell.name, 1.0) as reporter:
                 compute = {
-                    _Training: lambda work: _train_row(cell, config.at_once, work, reporter),
+                    _Training: lambda work: _train_row(cell, config.at_once, cells_folder, work, reporter),
                     _Reference: lambda work: _reference(cell),
                     _Cost: lambda work: _cost(cell),
                     _Series: lambda work: _train_series(cell, work, reporter),

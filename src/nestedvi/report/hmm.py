@@ -1,5 +1,6 @@
 """Tables and figures of the state-space experiment, from the numbers that it recorded."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ def instances_figure(truth: Mapping[str, np.ndarray], found: Mapping[str, Mappin
             pad = 0.08 * (x.max() - x.min()) + 2
             # A cluster without observations may lie anywhere; the picture is of those that made some.
             axes.set(ylim=(x.min() - pad, x.max() + pad), yticks=[])
-        line[0].set_ylabel(label)
+        line[0].set_ylabel(textwrap.fill(label, 20))
     for axes in grid[-1]:
         axes.set_xlabel("step")
     return figure
