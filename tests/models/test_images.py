@@ -76,3 +76,18 @@ def test_dense_layers_start_within_bounds(key):
 def test_sizes_that_cannot_be_padded_evenly(key):
     with pytest.raises(ValueError, match="padded evenly"):
         ImageEncoder(27, 2, (2, 2), key=key)
+
+
+def test_half_precision_stays_close_and_returns_full(key):
+    """Computing in bfloat16 (eight bits) moves results by about a hundredth of their size; what comes out is not rounded."""
+    full, half = (ImageDecoder(8, 3, (4, 4), key=key, half=half) for half in (False, True))
+    z = jax.random.normal(key, (3,))
+    exact, rounded = full(z), half(z)
+    assert rounded.dtype == exact.dtype == z.dtype
+    assert 0 < jnp.abs(rounded - exact).max() < 0.03 * jnp.abs(exact).max()
+    x = jax.random.uniform(key, (8, 8))
+    exact, rounded = (ImageEncoder(8, 6, (4, 4), key=key, half=half)(x) for half in (False, True))
+    assert rounded.dtype == exact.dtype
+    assert 0 < jnp.abs(rounded - exact).max() < 0.03 * jnp.abs(exact).max()
+    grads = eqx.filter_grad(lambda network: jnp.sum(network(z) ** 2))(half)
+    assert all(g.dtype == z.dtype and jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads))

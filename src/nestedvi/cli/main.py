@@ -198,10 +198,7 @@ def bgmm_vae(
     validation: Annotated[
         bool, typer.Option("--validation", help="Evaluate on held-out training images, to choose settings.")
     ] = False,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Precision of matrix products: bfloat16, tensorfloat32 or float32.", show_default="JAX's own"),
-    ] = None,
+    half: Annotated[bool, typer.Option("--half", help="Encoder and decoder compute in bfloat16.")] = False,
     data_dir: Annotated[
         str | None, typer.Option(help="Folder with the image files.", show_default="$NESTEDVI_DATA, else fetched once")
     ] = None,
@@ -215,12 +212,12 @@ def bgmm_vae(
     """
     from nestedvi.experiments.bgmm_vae import BgmmVaeConfig, quick_config, reproduce_bgmm_vae
 
-    given = _given(methods=_names(methods), seeds=seeds, iterations=iterations, matmul_precision=precision)
+    given = _given(methods=_names(methods), seeds=seeds, iterations=iterations)
     if dataset != "both":
         given["datasets"] = (dataset,)
     if change:
         given["variants"] = tuple(change)
-    config = BgmmVaeConfig(seed=seed, split="validation" if validation else "test", **given)
+    config = BgmmVaeConfig(seed=seed, half=half, split="validation" if validation else "test", **given)
     if quick:
         config = quick_config(config)
     reproduce_bgmm_vae(config, out, data_dir=data_dir, console=err_console)

@@ -131,7 +131,7 @@ class BgmmVaeConfig:
     eval_batches: int = 100
     eval_size: int = 300
     eval_samples: int = 10
-    matmul_precision: str | None = None
+    half: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -242,6 +242,7 @@ def build_models(cell: Cell, key, size: int) -> BgmmVae:
         flow_depth=config.flow_depth,
         alpha=config.alpha,
         mean_scale=cell.settings.mean_scale,
+        half=config.half,
     )
     return stack(make, key, config.seeds)
 
@@ -283,8 +284,7 @@ def train_cell(cell: Cell, key, data: ByClass, reporter: Any, checkpoint: Path) 
         restarts=config.seeds,
         average=settings.average,
     )
-    with jax.default_matmul_precision(config.matmul_precision):
-        trained = train(key_train, learner, num_steps=config.iterations, progress=reporter, checkpoint=checkpoint)
+    trained = train(key_train, learner, num_steps=config.iterations, progress=reporter, checkpoint=checkpoint)
     return learner.model(trained.params), trained
 
 

@@ -235,12 +235,13 @@ class BgmmVae(eqx.Module):
         alpha: float = 0.5,
         mean_scale: float = 1.0,
         logit_limit: float = LOGIT_LIMIT,
+        half: bool = False,
     ):
         keys = jax.random.split(key, 6)
         self.mixture = Mixture(mean_scale * jax.random.normal(keys[0], (clusters, dim)), jnp.zeros((clusters, dim)))
         # The decoder's channels are the encoder's last ones throughout, as in the paper.
-        self.decode = Decode(ImageDecoder(size, dim, (channels[-1],) * len(channels), key=keys[1]), logit_limit)
-        self.encoder = ImageEncoder(size, 2 * dim, channels, key=keys[2])
+        self.decode = Decode(ImageDecoder(size, dim, (channels[-1],) * len(channels), key=keys[1], half=half), logit_limit)
+        self.encoder = ImageEncoder(size, 2 * dim, channels, key=keys[2], half=half)
         self.classify = Classify(dim, clusters, hidden, key=keys[3])
         self.proportions = Proportions(clusters, hidden, key=keys[4])
         self.pi_c_logits = jnp.zeros(clusters)

@@ -37,7 +37,8 @@ class Dense(eqx.Module):
         self.bias = _uniform(key_bias, (outputs,), inputs)
 
     def __call__(self, x: Float[Array, "*rest inputs"]) -> Float[Array, "*rest outputs"]:
-        return x @ self.weight + self.bias
+        # In the precision of what comes in: a network decides on it once, at its entrance.
+        return x @ self.weight.astype(x.dtype) + self.bias.astype(x.dtype)
 
 
 def _windows(x: Image) -> Image:
@@ -77,17 +78,17 @@ class UpConv(eqx.Module):
 
     def __call__(self, x: Image) -> Image:
         height, width, inputs = x.shape
-        outputs = self.bias.shape[0]
+        outputs, weight = self.bias.shape[0], self.weight.astype(x.dtype)
         # The window that starts at pixel v − 1 holds all that outputs 2v − 1 and 2v depend on.
         if inputs > 4 * outputs:
             # Windows of the products are smaller than products of the windows.
-            parts = _pad(jnp.einsum("hwi,kio->hwko", x, self.weight).reshape(height, width, -1), 1)
+            parts = _pad(jnp.einsum("hwi,kio->hwko", x, weight).reshape(height, width, -1), 1)
             parts = parts.reshape(height + 2, width + 2, 4, 4 * outputs)
             blocks = parts[:-1, :-1, 0] + parts[:-1, 1:, 1] + parts[1:, :-1, 2] + parts[1:, 1:, 3]
         else:
-            blocks = _windows(_pad(x, 1)) @ self.weight.reshape(4 * inputs, 4 * outputs)
+            blocks = _windows(_pad(x, 1)) @ weight.reshape(4 * inputs, 4 * outputs)
         pixels = blocks.reshape(height + 1, width + 1, 2, 2, outputs).transpose(0, 2, 1, 3, 4)
-        return pixels.reshape(2 * height + 2, 2 * width + 2, outputs)[1:-1, 1:-1] + self.bias
+        return pixels.reshape(2 * height + 2, 2 * width + 2, outputs)[1:-1, 1:-1] + self.bias.astype(x.dtype)
 
 
 def _padding(size: int, layers: int) -> tuple[int, int]:
@@ -102,17 +103,25 @@ def _padding(size: int, layers: int) -> tuple[int, int]:
     return spare // 2, bottom
 
 
+def _enter(x: Array, half: bool) -> Array:
+    """What a network computes with: half the bytes of every activation, or all of them."""
+    return x.astype(jnp.bfloat16) if half else x
+
+
 class ImageEncoder(eqx.Module):
     """Convolutions with SiLU, then a dense layer: an image in [0, 1]^{size × size} → `outputs` numbers.
 
-    Images are padded to a multiple of 2^layers: 28 → 32, and four layers lead to 2 × 2.
+    Images are padded to a multiple of 2^layers: 28 → 32, and four layers lead to 2 × 2. `half` computes in bfloat16; parameters
+    and results stay as they are.
     """
 
     convs: tuple[StridedConv, ...]
     head: Dense
     padding: int = eqx.field(static=True)
+    half: bool = eqx.field(static=True)
 
-    def __init__(self, size: int, outputs: int, channels: Sequence[int] = (32, 64, 64, 64), *, key: Key):
+    def __init__(self, size: int, outputs: int, channels: Sequence[int] = (32, 64, 64, 64), *, key: Key, half: bool = False):
+        self.half = half
         keys = jax.random.split(key, len(channels) + 1)
         self.padding, bottom = _padding(size, len(channels))
         pairs = zip(keys[:-1], (1, *channels[:-1]), channels, strict=True)
@@ -120,10 +129,10 @@ class ImageEncoder(eqx.Module):
         self.head = Dense(channels[-1] * bottom**2, outputs, key=keys[-1])
 
     def __call__(self, x: Float[Array, "size size"]) -> Float[Array, " outputs"]:
-        h = _pad(x[:, :, None], self.padding)
+        h = _pad(_enter(x, self.half)[:, :, None], self.padding)
         for conv in self.convs:
             h = jax.nn.silu(conv(h))
-        return self.head(h.ravel())
+        return self.head(h.ravel()).astype(self.head.weight.dtype)
 
 
 class ImageDecoder(eqx.Module):
@@ -131,14 +140,17 @@ class ImageDecoder(eqx.Module):
 
     `channels` are those that go into each up-convolution; the last one ends in one channel. The dense layer has what they need:
     for 28 × 28 pixels and four layers, 64 channels of 2 × 2, the 256 units of the paper. What the encoder pads is cut off here.
+    `half` computes in bfloat16, as in the encoder.
     """
 
     dense: Dense
     convs: tuple[UpConv, ...]
     padding: int = eqx.field(static=True)
     bottom: int = eqx.field(static=True)
+    half: bool = eqx.field(static=True)
 
-    def __init__(self, size: int, inputs: int, channels: Sequence[int] = (64, 64, 64, 64), *, key: Key):
+    def __init__(self, size: int, inputs: int, channels: Sequence[int] = (64, 64, 64, 64), *, key: Key, half: bool = False):
+        self.half = half
         keys = jax.random.split(key, len(channels) + 1)
         self.padding, self.bottom = _padding(size, len(channels))
         self.dense = Dense(inputs, channels[0] * self.bottom**2, key=keys[0])
@@ -146,9 +158,9 @@ class ImageDecoder(eqx.Module):
         self.convs = tuple(UpConv(a, b, key=k) for k, a, b in pairs)
 
     def __call__(self, z: Float[Array, " inputs"]) -> Float[Array, "size size"]:
-        h = jax.nn.silu(self.dense(z)).reshape(self.bottom, self.bottom, -1)
+        h = jax.nn.silu(self.dense(_enter(z, self.half))).reshape(self.bottom, self.bottom, -1)
         for conv in self.convs[:-1]:
             h = jax.nn.silu(conv(h))
-        image = self.convs[-1](h)[:, :, 0]
+        image = self.convs[-1](h)[:, :, 0].astype(self.dense.weight.dtype)
         cut = self.padding
         return image[cut : image.shape[0] - cut, cut : image.shape[1] - cut]
