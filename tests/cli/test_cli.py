@@ -305,3 +305,18 @@ def test_reproduce_passes_its_options_on(tmp_path, monkeypatch):
     assert (config.seed, config.schedule, seen["jobs"]) == (5, "two-phase", 2)
     assert RUNNER.invoke(app, ["reproduce", "annealing", "--quick", "--out", str(tmp_path)]).exit_code == 0
     assert seen["config"].iterations < 20_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--rows", "gmm,nueral"), "Did you mean 'neural'?"),
+        (("--instances", "5"), "at most 5"),
+        (("--iterations", "0"), "at least 1"),
+    ],
+)
+def test_wrong_arguments_of_the_hmm_are_one_sentence(command, tmp_path, arguments, said):
+    """Refused before anything is written."""
+    code, stdout, stderr = command("reproduce", "hmm", "--out", tmp_path / "out", *arguments)
+    assert code == 1 and stdout == "" and said in one_sentence(stderr)
+    assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 import nestedvi as nvi
 from nestedvi.models.hmm import (
@@ -25,49 +25,16 @@ from nestedvi.models.hmm import (
     NormalGammas,
     by_mean,
 )
+from small_hmm import MODEL, M, assert_mean_is_one, log_chain, log_emissions, log_evidence, log_prior, silenced
 
-M, K = 2, 5
-MODEL = GaussianHMM(num_clusters=M, alpha=3.0, beta=2.0, mu=0.4, nu=0.5, stay=0.7)
+K = 5
 XS = np.array([0.3, 1.9, 1.2, -1.0, -0.4])
 MU, TAU = np.array([-0.7, 1.1]), np.array([0.8, 2.5])
 SEQUENCES = list(itertools.product(range(M), repeat=K))
 
 
-def log_chain(zs, start=None):
-    """log p(z) by hand; with `start` the probability of going on from that state."""
-    first = -math.log(M) if start is None else (math.log(0.7 if zs[0] == start else 0.3) if zs else 0.0)
-    return first + sum(math.log(0.7 if a == b else 0.3) for a, b in itertools.pairwise(zs))
-
-
-def log_emissions(zs, xs, mu=MU, tau=TAU):
-    """log p(x | z, η) by hand."""
-    return sum(scipy.stats.norm.logpdf(x, mu[z], tau[z] ** -0.5) for z, x in zip(zs, xs, strict=True))
-
-
-def log_cluster_evidence(x):
-    """log ∫ NormalGamma(μ, τ) Π N(x_i; μ, 1/τ), the conjugate closed form."""
-    n = len(x)
-    mean = x.mean() if n else 0.0
-    alpha, nu = MODEL.alpha + n / 2, MODEL.nu + n
-    beta = MODEL.beta + 0.5 * np.sum((x - mean) ** 2) + 0.5 * MODEL.nu * n / nu * (mean - MODEL.mu) ** 2
-    out = gammaln(alpha) - gammaln(MODEL.alpha) + MODEL.alpha * math.log(MODEL.beta) - alpha * math.log(beta)
-    return out + 0.5 * math.log(MODEL.nu / nu) - 0.5 * n * math.log(2 * math.pi)
-
-
-def log_evidence(xs=XS):
-    """log p(x_{1:K}), the clusters' parameters integrated out for every sequence of states."""
-    terms = [log_chain(zs) + sum(log_cluster_evidence(xs[np.array(zs) == m]) for m in range(M)) for zs in SEQUENCES]
-    return logsumexp(terms)
-
-
 def eta():
     return Clusters(jnp.asarray(MU), jnp.asarray(TAU))
-
-
-def silenced(heuristic):
-    """A heuristic whose network says nothing."""
-    zeros = jnp.zeros_like(heuristic.out.weight), jnp.zeros_like(heuristic.out.bias)
-    return eqx.tree_at(lambda h: (h.out.weight, h.out.bias), heuristic, zeros)
 
 
 def exact_recursion():
@@ -83,7 +50,7 @@ def test_likelihood_and_smoothing_are_sums_over_state_sequences(used, x64):
     """log p(x | η) and p(z_k | x, η); with `used` over the sequences that visit those clusters alone."""
     flags = True if used is None else jnp.asarray(used)
     allowed = [zs for zs in SEQUENCES if used is None or all(used[z] for z in zs)]
-    log_p = np.array([log_chain(zs) + log_emissions(zs, XS) for zs in allowed])
+    log_p = np.array([log_chain(zs) + log_emissions(zs, XS, MU, TAU) for zs in allowed])
     found = jax.jit(lambda eta, xs: (MODEL.log_likelihood(eta, xs, flags), MODEL.smooth(eta, xs, flags)))
     likelihood, smooth = found(eta(), jnp.asarray(XS))
     np.testing.assert_allclose(likelihood, logsumexp(log_p), rtol=1e-12)
@@ -94,14 +61,12 @@ def test_likelihood_and_smoothing_are_sums_over_state_sequences(used, x64):
 
 def test_densities_of_the_model_are_those_of_its_parts(x64):
     """log p(η) by scipy, a uniform start, and a chain whose rows add up to one."""
-    gammas = scipy.stats.gamma.logpdf(TAU, MODEL.alpha, scale=1 / MODEL.beta)
-    normals = scipy.stats.norm.logpdf(MU, MODEL.mu, (MODEL.nu * TAU) ** -0.5)
-    np.testing.assert_allclose(MODEL.log_prior(eta()), (gammas + normals).sum(), rtol=1e-12)
+    np.testing.assert_allclose(MODEL.log_prior(eta()), log_prior(MU, TAU), rtol=1e-12)
     np.testing.assert_allclose(MODEL.log_initial(jnp.asarray(0), eta()), -math.log(M), rtol=1e-12)
     np.testing.assert_allclose(GaussianHMM().log_transition(jnp.asarray(2), jnp.asarray(1), eta()), math.log(1 / 30), rtol=1e-6)
     np.testing.assert_allclose(jnp.exp(GaussianHMM().log_transitions).sum(axis=1), np.ones(4), rtol=1e-6)
     found = MODEL.log_observation(jnp.asarray(0.2), jnp.asarray(1), eta())
-    np.testing.assert_allclose(found, log_emissions([1], [0.2]), rtol=1e-12)
+    np.testing.assert_allclose(found, log_emissions([1], [0.2], MU, TAU), rtol=1e-12)
 
 
 def test_recursion_with_the_chain_itself_is_exact(x64):
@@ -109,9 +74,9 @@ def test_recursion_with_the_chain_itself_is_exact(x64):
     found = exact_recursion().messages(eta(), jnp.asarray(XS))
     for k, z in itertools.product(range(1, K + 1), range(M)):
         futures = itertools.product(range(M), repeat=K - k)
-        expected = logsumexp([log_chain(zs, z) + log_emissions(zs, XS[k:]) for zs in futures])
+        expected = logsumexp([log_chain(zs, z) + log_emissions(zs, XS[k:], MU, TAU) for zs in futures])
         np.testing.assert_allclose(exact_recursion().read(found.later[k - 1], jnp.asarray(z)), expected, rtol=1e-10, atol=1e-12)
-    expected = logsumexp([log_chain(zs) + log_emissions(zs, XS) for zs in SEQUENCES])
+    expected = logsumexp([log_chain(zs) + log_emissions(zs, XS, MU, TAU) for zs in SEQUENCES])
     np.testing.assert_allclose(found.first, expected, rtol=1e-10)
 
 
@@ -182,14 +147,7 @@ def ratios(program, num_particles, num_runs, seed=7):
         return done.log_Z_hat, done.info.resampled
 
     log_Z, resampled = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), num_runs))
-    return np.exp(np.asarray(log_Z, float) - log_evidence()), np.asarray(resampled)
-
-
-def assert_mean_is_one(ratio):
-    error = ratio.std(ddof=1) / math.sqrt(ratio.size)
-    # Four standard errors that say nothing would let anything pass.
-    assert error < 0.05
-    assert abs(ratio.mean() - 1) < 4 * error
+    return np.exp(np.asarray(log_Z, float) - log_evidence(XS)), np.asarray(resampled)
 
 
 @pytest.mark.parametrize(("name", "when"), CASES)

@@ -41,6 +41,8 @@ def run_cached(name: str, content: dict[str, Any], folder: Path, compute: Callab
     work = folder / f"{name}-{mark}"
     row, arrays = compute(work)
     row = {**row, "device": jax.devices()[0].device_kind, "cell": content, "fingerprint": mark}
+    # The old record goes first: it must never stand beside new arrays.
+    record.unlink(missing_ok=True)
     write_atomic(arrays_file, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
     write_json(record, row)
     shutil.rmtree(work, ignore_errors=True)

@@ -21,7 +21,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.evaluate import evaluate
 from nestedvi.evaluate.instances import evaluate_instances
 from nestedvi.evaluate.tempered import tempered_smc
-from nestedvi.experiments.cells import cell_key, public, run_cached
+from nestedvi.experiments.cells import cell_key, fingerprint, public, run_cached
 from nestedvi.models.hmm import (
     BackwardRecursion,
     ClusterKernel,
@@ -261,8 +261,10 @@ def _program(cell: _Training, keys: Any, folder: Path, work: Path, reporter: Any
     name = cell.row.trained_as or cell.name
     kept, report = folder / f"{name}.eqx", folder / f"{name}.json"
     program = build_program(cell.row, key_build, cell.width)
-    if cell.row.trained_as is not None and kept.exists() and report.exists():
-        row = json.loads(report.read_text(encoding="utf-8"))
+    row = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+    # The networks of another configuration must not pass for this one's.
+    same = row.get("fingerprint") == fingerprint(asdict(replace(cell, name=name, row=ROWS[name])))
+    if cell.row.trained_as is not None and kept.exists() and same:
         told = {field: row[field] for field in ("dropped_in_training", "train_seconds", "step_seconds")}
         return eqx.tree_deserialise_leaves(kept, program), told, np.zeros(0)
     trained = fit_amortised(

@@ -310,9 +310,6 @@ class NeuralStatistics(eqx.Module):
         self.assign = eqx.nn.Linear(width, model.num_clusters, key=keys[1])
         self.head, self.symmetric = _Head(width, key=keys[2]), symmetric
 
-    def look(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> None:
-        """Nothing can be computed before the network is known."""
-
     def __call__(self, model: GaussianHMM, xs: Float[Array, " steps"], seen: None = None) -> NormalGammas:
         t = jax.vmap(lambda x: jax.nn.softmax(self.assign(jnp.tanh(self.hidden(x[None] / _SCALE)))))(xs)
         alpha, beta, mu, nu = (x[None] for x in self.head(model, Statistics.soft(t, xs), xs.shape[0]))
@@ -549,7 +546,10 @@ class HMMProgram(eqx.Module):
 
     def look(self, xs: Float[Array, "instances steps"]) -> Series:
         """Instances with everything computed that does not change in training."""
-        one = jax.jit(lambda x: self.encoder.look(self.model, x))
+        if not isinstance(self.encoder, ExpectationMaximisation):
+            return Series(xs)
+        encoder = self.encoder
+        one = jax.jit(lambda x: encoder.look(self.model, x))
         return Series(xs, jax.lax.map(one, xs, batch_size=min(500, xs.shape[0])))
 
     def __call__(self, series: Series | Float[Array, " steps"]) -> NestedSampler:
@@ -591,17 +591,16 @@ class ClusterRefresh(AbstractRefresh):
         per_cluster = path.num_steps / self.model.num_clusters
         size = self.scale / per_cluster**0.5
 
-        def step(carry, key_step):
-            eta, log_density = carry
+        def step(eta, key_step):
             key_mu, key_tau, key_accept = jax.random.split(key_step, 3)
             mu = eta.mu + size * jax.random.normal(key_mu, eta.mu.shape, eta.mu.dtype)
             factor = jnp.exp(size * 2**0.5 * jax.random.normal(key_tau, eta.tau.shape, eta.tau.dtype))
             proposal = Clusters(mu, eta.tau * factor)
-            log_proposal = self.log_gamma(proposal, z, memory, k, path)
-            accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density
+            # Both densities anew: with the accepted one carried along, XLA's CPU code moved 10 000 chains and more wrongly.
+            change = self.log_gamma(proposal, z, memory, k, path) - self.log_gamma(eta, z, memory, k, path)
+            accept = jnp.log(jax.random.uniform(key_accept)) < change
             eta = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, eta)
-            return (eta, jnp.where(accept, log_proposal, log_density)), accept.astype(eta.mu.dtype)
+            return eta, accept.astype(eta.mu.dtype)
 
-        start = z.eta, self.log_gamma(z.eta, z, memory, k, path)
-        (eta, _), accepted = jax.lax.scan(step, start, jax.random.split(key, self.steps))
+        eta, accepted = jax.lax.scan(step, z.eta, jax.random.split(key, self.steps))
         return eta, jnp.mean(accepted)
