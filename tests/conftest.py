@@ -12,6 +12,11 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
 
 
+def pytest_collection_modifyitems(items):
+    """Whole experiments first: the long files must not be what one worker ends with while the other waits."""
+    items.sort(key=lambda item: "experiments" not in item.path.parts)
+
+
 @pytest.fixture
 def key():
     return jax.random.key(20211)

@@ -35,12 +35,12 @@ def test_options_reach_the_experiment(command, monkeypatch, tmp_path):
 
     monkeypatch.setattr(bgmm_vae, "reproduce_bgmm_vae", fake)
     options = "--dataset mnist --methods nvi,rws --seeds 3 --iterations 70 --set rate_rest=5e-3 --set decay=true --validation"
-    code, out, _ = command(*options.split(), "--precision", "tensorfloat32", "--data-dir", "here", "--out", tmp_path, "--seed", 4)
+    code, out, _ = command(*options.split(), "--half", "--data-dir", "here", "--out", tmp_path, "--seed", 4)
     config = seen["config"]
     assert code == 0 and "the table" in out and seen["data_dir"] == "here"
     assert (config.datasets, config.methods, config.seeds, config.iterations) == (("mnist",), ("nvi", "rws"), 3, 70)
     assert (config.variants, config.split, config.seed) == (("rate_rest=5e-3", "decay=true"), "validation", 4)
-    assert config.matmul_precision == "tensorfloat32"
+    assert config.half
     command("--quick", "--out", tmp_path)
     assert seen["config"] == bgmm_vae.quick_config(bgmm_vae.BgmmVaeConfig())
 

@@ -1,7 +1,7 @@
 """The annealing experiment end to end in its quick version, and the statistics that must hold."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
@@ -18,13 +18,16 @@ from nestedvi.experiments.annealing import (
     table_cells,
     target_cells,
 )
+from nestedvi.experiments.cells import fingerprint
 
-METHODS = ("avo", "nvir", "nvir-star", "nvir-star-flow")
+METHODS = ("avo", "nvir-star")
 
 
 @pytest.fixture(scope="module")
 def config():
-    return quick_config(AnnealingConfig(methods=METHODS))
+    quick = quick_config(AnnealingConfig(methods=METHODS))
+    # One of each thing beyond the table: every further one is another compilation.
+    return replace(quick, targets=quick.targets[:1], large_levels=(4,), budgets=((50, 36, 1e-2),))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,6 @@ def test_every_file_is_there(finished):
         "results.json",
         "table.md",
         "samples.png",
-        "samples_flow.png",
         "schedules.png",
         "training_ess.png",
         "targets.png",
@@ -66,11 +68,10 @@ def test_the_table_shows_the_papers_values(finished):
 
 
 def test_resampling_raises_the_effective_sample_size(finished):
-    """ESS of AVO, NVIR, NVIR*: the paper's ordering, by more than the spread between restarts."""
-    avo, nvir, star = (row(finished[1], m) for m in ("avo", "nvir", "nvir-star"))
-    for resampled in (nvir, star):
-        spread = np.hypot(avo["ess_percent_std"], resampled["ess_percent_std"])
-        assert resampled["ess_percent"] - avo["ess_percent"] > 3 * spread
+    """ESS of AVO and NVIR*: the paper's ordering, by more than the spread between restarts."""
+    avo, star = (row(finished[1], m) for m in METHODS)
+    spread = np.hypot(avo["ess_percent_std"], star["ess_percent_std"])
+    assert star["ess_percent"] - avo["ess_percent"] > 3 * spread
 
 
 def test_estimates_are_near_the_truth(finished):
@@ -103,7 +104,7 @@ def test_what_is_there_is_not_trained_again(finished, config):
 
 def test_another_configuration_is_another_cell(config):
     cells = [next(table_cells(c)) for c in (config, replace(config, iterations=7), replace(config, seed=1))]
-    assert len({cell.fingerprint for cell in cells}) == 3
+    assert len({fingerprint(asdict(cell)) for cell in cells}) == 3
 
 
 def test_the_full_grid_is_the_papers(config):

@@ -61,10 +61,10 @@ def test_replicas_side_by_side(key):
     """A stack of networks under vmap gives what each gives alone."""
     nets = eqx.filter_vmap(lambda k: ImageDecoder(4, 2, (3, 3), key=k))(jax.random.split(key, 3))
     z = jax.random.normal(key, (3, 2))
-    together = eqx.filter_vmap(lambda net, z: net(z))(nets, z)
+    together = eqx.filter_jit(eqx.filter_vmap(lambda net, z: net(z)))(nets, z)
     for i in range(3):
         one = jax.tree.map(lambda a, i=i: a[i] if eqx.is_array(a) else a, nets)
-        np.testing.assert_allclose(together[i], one(z[i]), atol=1e-12)
+        np.testing.assert_allclose(together[i], eqx.filter_jit(one)(z[i]), atol=1e-12)
 
 
 def test_dense_layers_start_within_bounds(key):
@@ -80,14 +80,14 @@ def test_sizes_that_cannot_be_padded_evenly(key):
 
 def test_half_precision_stays_close_and_returns_full(key):
     """Computing in bfloat16 (eight bits) moves results by about a hundredth of their size; what comes out is not rounded."""
-    full, half = (ImageDecoder(8, 3, (4, 4), key=key, half=half) for half in (False, True))
+    full, half = (ImageDecoder(8, 3, (4, 4), key=key, half=flag) for flag in (False, True))
     z = jax.random.normal(key, (3,))
-    exact, rounded = full(z), half(z)
+    exact, rounded = eqx.filter_jit(full)(z), eqx.filter_jit(half)(z)
     assert rounded.dtype == exact.dtype == z.dtype
     assert 0 < jnp.abs(rounded - exact).max() < 0.03 * jnp.abs(exact).max()
     x = jax.random.uniform(key, (8, 8))
-    exact, rounded = (ImageEncoder(8, 6, (4, 4), key=key, half=half)(x) for half in (False, True))
+    exact, rounded = (eqx.filter_jit(ImageEncoder(8, 6, (4, 4), key=key, half=flag))(x) for flag in (False, True))
     assert rounded.dtype == exact.dtype
     assert 0 < jnp.abs(rounded - exact).max() < 0.03 * jnp.abs(exact).max()
-    grads = eqx.filter_grad(lambda network: jnp.sum(network(z) ** 2))(half)
+    grads = eqx.filter_jit(eqx.filter_grad(lambda network: jnp.sum(network(z) ** 2)))(half)
     assert all(g.dtype == z.dtype and jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads))

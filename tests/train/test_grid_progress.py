@@ -13,11 +13,12 @@ def quiet():
     return Console(file=io.StringIO(), force_terminal=True, width=120)
 
 
-def fill(reporter, total):
-    reporter.start(total, 0)
-    for done in range(1, total + 1):
-        reporter.update(done, log_Z_hat=2.0, ess_percent=50.0, steps_per_second=10.0)
-    reporter.stop()
+def fill(cell, total):
+    with cell as reporter:
+        reporter.start(total, 0)
+        for done in range(1, total + 1):
+            reporter.update(done, log_Z_hat=2.0, ess_percent=50.0, steps_per_second=10.0)
+        reporter.stop()
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -31,9 +32,8 @@ def test_cells_add_up_to_the_whole(jobs):
 
 def test_a_cell_that_was_there_counts_as_done():
     with GridProgress(3.0, quiet()) as grid:
-        reporter = grid.cell("old", 3.0)
-        reporter.start(1, 1)
-        reporter.stop()
+        with grid.cell("old", 3.0):
+            pass
         assert grid._progress.tasks[0].completed == pytest.approx(3.0)
 
 
@@ -45,15 +45,15 @@ def test_a_failure_stops_the_others():
         if item == "bad":
             started.wait(5)
             raise ValueError("no")
-        reporter = grid.cell(item, 1.0)
-        reporter.start(10, 0)
-        started.set()
-        try:
-            while True:
-                reporter.update(1, log_Z_hat=0.0, ess_percent=0.0, steps_per_second=1.0)
-        except KeyboardInterrupt:
-            stopped.set()
-            raise
+        with grid.cell(item, 1.0) as reporter:
+            reporter.start(10, 0)
+            started.set()
+            try:
+                while True:
+                    reporter.update(1, log_Z_hat=0.0, ess_percent=0.0, steps_per_second=1.0)
+            except KeyboardInterrupt:
+                stopped.set()
+                raise
 
     with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
         grid.each(work, ["good", "bad"], 2)
