@@ -303,7 +303,8 @@ def _train_row(cell: _Training, at_once: int, folder: Path, work: Path, reporter
     test_seconds = time.perf_counter() - began
     row = {
         "name": cell.name,
-        "heuristic": cell.row.label,
+        "label": cell.row.label,
+        "heuristic": cell.row.heuristic,
         "optimisation": cell.row.optimisation if cell.row.heuristic in ("neural", "recursion") else "proposals",
         "ess_percent": 100 * found.ess.mean() / cell.particles,
         "distinct_eta_mean": found.distinct.mean(),

@@ -37,7 +37,7 @@ def results_table(rows: Sequence[Row], reference: Row) -> str:
     for r in rows:
         gap = f"{r['gap_to_reference_mean']:.2f} ± {r['gap_stderr']:.2f}"
         cells = [
-            r["heuristic"],
+            r["label"],
             r["optimisation"],
             f"{r['log_Z_hat_mean']:.2f}",
             gap,
@@ -103,7 +103,7 @@ def gap_figure(rows: Sequence[Row]) -> Figure:
     best = int(np.argmin(gaps))
     colours = [ACCENT if i == best else INK for i in range(len(rows))]
     panels[0].barh(y, gaps, xerr=[r["gap_stderr"] for r in rows], color=colours, ecolor=QUIET)
-    panels[0].set(xscale="log", title="gap to the reference, nats", yticks=y, yticklabels=[r["heuristic"] for r in rows])
+    panels[0].set(xscale="log", title="gap to the reference, nats", yticks=y, yticklabels=[r["label"] for r in rows])
     panels[1].barh(y, [r["ess_percent"] for r in rows], color=colours)
     panels[1].set(title="ESS %", xlim=(0, 100))
     panels[2].barh(y, [r["distinct_eta_mean"] for r in rows], color=colours)
