@@ -136,7 +136,7 @@ class HMMConfig:
 
 def quick_hmm_config(config: HMMConfig) -> HMMConfig:
     """A coarse version of everything: minutes on two cores."""
-    wanted = ("none", "gmm", "neural", "neural-full", "neural-em", "recursion-em", "recursion-em-refresh")
+    wanted = ("none", "gmm", "neural", "recursion-em", "recursion-em-refresh")
     return replace(
         config,
         rows=tuple(name for name in config.rows if name in wanted) or config.rows,
@@ -144,7 +144,7 @@ def quick_hmm_config(config: HMMConfig) -> HMMConfig:
         train_instances=1_000,
         test_instances=40,
         particles=100,
-        iterations=min(config.iterations, 400),
+        iterations=min(config.iterations, 200),
         train_particles=32,
         batch_size=8,
         learning_rate=3e-3,
