@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestedvi._types import Flag, Key, LogWeights, Scalar
+from nestedvi._types import Flag, Key, Scalar
+from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.base import Context
 from nestedvi.kernels.mcmc import RandomWalk
 from nestedvi.particles.resampling import Systematic
-from nestedvi.particles.weights import ess, normalise
+from nestedvi.particles.weights import normalise
 
 __all__ = ["Pilot", "pilot"]
 
@@ -43,21 +44,6 @@ def _log_base(z: Float[Array, " dim"]) -> Scalar:
     return jax.nn.logsumexp(-0.5 * square - z.shape[0] * jnp.log(scales))
 
 
-def _next_beta(beta: Scalar, log_ratio: LogWeights) -> Scalar:
-    """The largest step whose increments keep the wanted ESS, by bisection."""
-    wanted = _ESS_SHARE * log_ratio.shape[0]
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = (low + high) / 2
-        enough = ess((middle - beta) * log_ratio) >= wanted
-        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
-    low, _ = jax.lax.fori_loop(0, 30, halve, (beta, jnp.ones_like(beta)))
-    whole = ess((1 - beta) * log_ratio) >= wanted
-    return jnp.where(whole, 1.0, jnp.maximum(low, beta + 1e-6))
-
-
 @eqx.filter_jit
 def pilot(key: Key, log_gamma: Callable[[Any], Scalar], dim: int, num_particles: int = 1000, steps: int = 10) -> Pilot:
     """Runs until β = 1 (or `_MAX_LEVELS` temperatures, which the result's β shows)."""
@@ -73,7 +59,7 @@ def pilot(key: Key, log_gamma: Callable[[Any], Scalar], dim: int, num_particles:
         z, beta, k = carry
         log_base, log_target = jax.vmap(_log_base)(z), jax.vmap(log_gamma)(z)
         log_ratio = jnp.where(jnp.isfinite(log_target), log_target - log_base, -jnp.inf)
-        new = _next_beta(beta, log_ratio)
+        new = next_beta(beta, log_ratio, _ESS_SHARE)
         log_w = jnp.where(jnp.isneginf(log_ratio), -jnp.inf, (new - beta) * jnp.where(jnp.isfinite(log_ratio), log_ratio, 0.0))
         key_level = jax.random.fold_in(key_loop, k)
         z = z[Systematic().ancestors(jax.random.uniform(key_level, (num_particles,)), normalise(log_w))]

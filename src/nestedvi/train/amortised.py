@@ -63,15 +63,11 @@ class AmortisedTrainer(AbstractLearner):
             raise ValueError(f"Every array of the data needs one leading axis of instances; got leading sizes {sorted(sizes)}.")
         (self.num_instances,) = sizes
         self.shared = jax.tree.map(jnp.asarray, data)
-        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
-        program = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, program)
-        self.params, rest = eqx.partition(program, eqx.is_inexact_array)
-        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
+        self.adopt(program, eqx.is_inexact_array)
         if not jax.tree.leaves(self.params):
             raise ValueError("Nothing to learn: the program holds no floating-point arrays.")
         self._check_program()
         self.num_levels = 1
-        self.compile()
 
     def _check_program(self) -> None:
         """Says what does not fit before anything is compiled."""

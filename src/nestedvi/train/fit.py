@@ -118,11 +118,7 @@ class Trainer(AbstractLearner):
         # Options that contradict the sampler's kernels are said before anything is compiled.
         for k in range(2, one.num_levels + 1):
             objective.flow(one.level(k).transition)
-        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
-        sampler = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, sampler)
-        self.params, rest = eqx.partition(sampler, trainable)
-        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
-        self.compile()
+        self.adopt(sampler, trainable)
 
     def sampler(self, params: PyTree, fixed: PyTree) -> NestedSampler:
         return eqx.combine(params, fixed, self.static)

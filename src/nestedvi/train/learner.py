@@ -7,6 +7,7 @@ compiled chunk of steps are the same for all of them. It refuses to know about f
 import abc
 from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,6 +68,7 @@ class AbstractLearner(abc.ABC):
 
     params: PyTree
     fixed: PyTree
+    static: PyTree
     shared: PyTree = None
     optimiser: optax.GradientTransformation
     restarts: int | None = None
@@ -90,8 +92,12 @@ class AbstractLearner(abc.ABC):
     def measures(self, record: Any) -> dict[str, float]:
         """What a progress display shows of some steps' records (leading axis steps, then restarts)."""
 
-    def compile(self) -> None:
-        """To be called when every attribute is set."""
+    def adopt(self, module: PyTree, trainable: PyTree) -> None:
+        """Takes a module apart into `params` (where `trainable` says so), the `fixed` arrays and the `static` rest."""
+        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
+        strong = lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x  # noqa: E731
+        self.params, rest = eqx.partition(jax.tree.map(strong, module), trainable)
+        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
         self.chunk = jax.jit(self._chunk)
 
     @property

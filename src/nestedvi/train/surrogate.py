@@ -45,14 +45,10 @@ class SurrogateLearner(AbstractLearner):
         restarts: int | None = None,
         average: float | None = None,
     ):
-        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
-        model = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
-        self.params, rest = eqx.partition(model, eqx.is_inexact_array)
-        self.fixed, self.static = eqx.partition(rest, eqx.is_array)
+        self.adopt(model, eqx.is_inexact_array)
         self.shared, self.surrogate, self.name = shared, surrogate, name
         self.optimiser, self.restarts, self.average = optimiser, restarts, average
         self.num_levels = len(self._parts(self.params))
-        self.compile()
 
     def model(self, params: PyTree) -> Any:
         """The model with these parameters."""
