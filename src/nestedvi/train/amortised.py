@@ -20,8 +20,8 @@ from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
-from nestedvi.train.objective import Objective
-from nestedvi.train.schedules import get_schedule, gradient
+from nestedvi.train.objective import Objective, as_objective
+from nestedvi.train.schedules import get_schedule, gradient, step_measures
 
 __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
 
@@ -116,10 +116,7 @@ class AmortisedTrainer(AbstractLearner):
         return None
 
     def measures(self, record: AmortisedRecord) -> dict[str, float]:
-        return {
-            "log_Z_hat": float(np.mean(record.log_Z_hat)),
-            "ess_percent": float(100 * np.mean(record.ess) / self.num_particles),
-        }
+        return step_measures(record, self.num_particles)
 
     def identity(self, state: State) -> dict[str, Any]:
         return {
@@ -165,7 +162,7 @@ def fit_amortised(
         raise ValueError(
             f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps}, {num_particles} and {batch_size}."
         )
-    objective = Objective() if objective is None else objective
+    objective = as_objective(objective)
     trainer = AmortisedTrainer(program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average)
     done = train(
         key,

@@ -16,8 +16,8 @@ from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
-from nestedvi.train.objective import Objective
-from nestedvi.train.schedules import gradient, initial_population
+from nestedvi.train.objective import Objective, as_objective
+from nestedvi.train.schedules import gradient, initial_population, step_measures
 
 __all__ = ["Fit", "Record", "Trainer", "fit"]
 
@@ -76,16 +76,9 @@ def fit(
       takes out the noise that a constant learning rate leaves in them.
     - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is skipped and counted.
     """
-    objective = Objective() if objective is None else objective
-    if not isinstance(objective, Objective):
-        raise TypeError(
-            f"The objective is an nvi.Objective; got {objective!r}. For a method's use nvi.get_method(name).make_objective(), "
-            "for a divergence nvi.Objective(name)."
-        )
+    objective = as_objective(objective)
     if num_steps < 1 or num_particles < 1:
         raise ValueError(f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and {num_particles}.")
-    if average is not None and not 0 < average < 1:
-        raise ValueError(f"The decay of an average is between 0 and 1; got {average}.")
     trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts, average)
     done = train(
         key,
@@ -131,10 +124,7 @@ class Trainer(AbstractLearner):
         return initial_population(key, self.sampler(params, fixed), self.schedule, self.num_particles)
 
     def measures(self, record: Any) -> dict[str, float]:
-        return {
-            "log_Z_hat": float(np.mean(record.log_Z_hat)),
-            "ess_percent": float(100 * np.mean(record.ess) / self.num_particles),
-        }
+        return step_measures(record, self.num_particles)
 
     def identity(self, state: State) -> dict[str, Any]:
         return {

@@ -51,6 +51,8 @@ def train(
     max_nonfinite: int = 100,
 ) -> Training:
     """Trains a learner for `num_steps` steps; the arguments are those of `fit`."""
+    if learner.average is not None and not 0 < learner.average < 1:
+        raise ValueError(f"The decay of an average is between 0 and 1; got {learner.average}.")
     state = learner.start(key)
     store = None if checkpoint is None else Checkpoints(checkpoint, learner.fingerprint(key, state))
     try:

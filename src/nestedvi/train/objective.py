@@ -13,7 +13,7 @@ from nestedvi.kernels.base import AbstractTransition
 from nestedvi.sampler.level import Flow
 from nestedvi.sampler.nested import NestedSampler, Shared, Stacked
 
-__all__ = ["GROUPS", "Objective"]
+__all__ = ["GROUPS", "Objective", "as_objective"]
 
 GROUPS = ("initial", "forward", "reverse", "path")
 
@@ -109,6 +109,18 @@ class Objective(eqx.Module):
 
     def _trainable_transition(self, transition: AbstractTransition) -> PyTree:
         return jax.tree.map(lambda x, group: eqx.is_inexact_array(x) and group in self.learn, transition, transition.groups())
+
+
+def as_objective(objective: Objective | None) -> Objective:
+    """The objective, or the reverse KL where none is given; an error that says what to pass for anything else."""
+    if objective is None:
+        return Objective()
+    if not isinstance(objective, Objective):
+        raise TypeError(
+            f"The objective is an nvi.Objective; got {objective!r}. For a method's use nvi.get_method(name).make_objective(), "
+            "for a divergence nvi.Objective(name)."
+        )
+    return objective
 
 
 def _one_of(kind: str, name: str, known: tuple[str, ...]):

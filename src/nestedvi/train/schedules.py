@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, PyTree
 
@@ -24,7 +25,7 @@ from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays
 from nestedvi.train.learner import Gradient
 from nestedvi.train.objective import Objective
 
-__all__ = ["SCHEDULES", "Gradient", "StepInfo", "get_schedule", "gradient", "initial_population"]
+__all__ = ["SCHEDULES", "Gradient", "StepInfo", "get_schedule", "gradient", "initial_population", "step_measures"]
 
 
 class StepInfo(NamedTuple):
@@ -34,6 +35,12 @@ class StepInfo(NamedTuple):
     ess: Scalar
     level_ess: PerLevel
     level_divergence: PerLevel
+
+
+def step_measures(record: Any, num_particles: int) -> dict[str, float]:
+    """What a progress display shows of the records of some steps."""
+    percent = float(100 * np.mean(record.ess) / num_particles)
+    return {"log_Z_hat": float(np.mean(record.log_Z_hat)), "ess_percent": percent}
 
 
 class _Diff(NamedTuple):
