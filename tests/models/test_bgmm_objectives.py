@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.lax import stop_gradient
-from scipy import stats
+from scipy import special, stats
 
 import nestedvi as nvi
+from nestedvi.models import bgmm_objectives
 from nestedvi.models.bgmm_inference import (
     bound,
     cluster_of,
@@ -21,7 +22,9 @@ from nestedvi.models.bgmm_inference import (
     infer,
     log_joint,
     log_proposal,
+    mean_field,
     mean_field_lam,
+    neighbour_information,
 )
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
 from nestedvi.models.bgmm_vae import BgmmVae, Coded, Proportions, draw_categorical
@@ -138,8 +141,9 @@ def test_each_term_trains_only_what_it_should(key):
         return NestedKLs().third(model, coded).surrogate_at(samples, "reverse-kl")[0]
 
     assert moved(third) == {"encoder", "decode"}
-    z = jnp.ones((3, 1))
-    assert moved(lambda m: NestedKLs(mixture_update="sample").mixture(key, m, z)) == {"mixture"}
+    z = jnp.ones((2, 3, 1))
+    for update in ("sample", "probabilities", "mean-field"):
+        assert moved(lambda m, u=update: NestedKLs(mixture_update=u).mixture(key, m, z)) == {"mixture"}
 
 
 def by_hand(model, x, latents):
@@ -181,6 +185,70 @@ def test_wake_sleep_against_a_hand_computation(key):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-11, err_msg=jax.tree_util.keystr(name))
     for unused in (gradient.pi_c_logits, *jax.tree.leaves(gradient.pi_z)):
         assert not np.any(unused)
+
+
+def test_one_sample_drawn_by_weight_has_the_gradient_of_all_on_average(key, monkeypatch):
+    """Σ_i w̄_i (gradient if sample i is drawn) is the gradient that uses all samples: enumerated."""
+    model, x, num = tiny(dim=2), images(), 3
+
+    def gradient(objective):
+        return eqx.filter_grad(lambda m: objective.surrogate(key, m, x), has_aux=True)(model)[0]
+
+    keys = jax.random.split(jax.random.split(key, (1,))[0], (num,))
+    coded = jax.vmap(model.code)(x[0])
+    samples = jax.vmap(lambda k: infer(k, model, coded))(keys)
+    log_w = jax.vmap(lambda h: log_joint(model, coded, h) - log_proposal(model, coded, h))(samples)
+    w_bar = np.asarray(jax.nn.softmax(log_w))
+    total = None
+    for i in range(num):
+        monkeypatch.setattr(bgmm_objectives, "draw_categorical", lambda key, probs, i=i: i)
+        part = jax.tree.map(lambda g, i=i: w_bar[i] * g, gradient(WakeSleep(num, "one")))
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    for got, want in zip(jax.tree.leaves(total), jax.tree.leaves(gradient(WakeSleep(num))), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-11)
+
+
+def test_the_mixture_as_intermediate_density_is_that_of_codes():
+    """Σ_c π_c p(z|c): it integrates to one, is the density of its own draws' c and z, and trains q(c|z) alone."""
+    model = tiny()
+    density = np.exp(jax.vmap(model.marginal.log_gamma)(GRID[:, None]))
+    np.testing.assert_allclose(density.sum() * STEP, 1.0, rtol=1e-8)
+    weights = special.softmax(np.asarray(model.pi_c_logits))
+    scale = np.exp(-0.5 * np.asarray(model.mixture.log_tau))[:, 0]
+    expected = sum(w * stats.norm.pdf(GRID, m, s) for w, m, s in zip(weights, model.mixture.mu[:, 0], scale, strict=True))
+    np.testing.assert_allclose(density, expected, rtol=1e-8, atol=1e-300)
+    draws = jax.vmap(model.marginal.sample)(jax.random.split(jax.random.key(5), 4000))[:, 0]
+    mean, variance = np.sum(GRID * expected) * STEP, np.sum(GRID**2 * expected) * STEP
+    assert abs(draws.mean() - mean) < 5 * np.sqrt((variance - mean**2) / 4000)
+    level = lambda m: NestedKLs(N, "first", intermediate="mixture").second(m)  # noqa: E731
+    gradient = eqx.filter_grad(lambda m: level(m).surrogate(jax.random.key(6), "forward-kl", 4)[0])(model)
+    assert not any(np.any(x) for x in jax.tree.leaves((gradient.mixture, gradient.pi_c_logits, gradient.pi_z)))
+    assert np.any(gradient.classify.layers[0].weight)
+
+
+def test_mean_field_is_a_fixed_point_and_sees_the_neighbours():
+    """At the fixed point r and the Dirichlet agree; an undecided image goes where its mini-batch is."""
+    log_p = jnp.array([[0.0, -8.0], [0.0, -8.0], [0.0, -8.0], [0.0, 0.0]])
+    r, concentration = mean_field(log_p, 0.5, jnp.full((4, 2), 0.5), 200)
+    np.testing.assert_allclose(concentration, 0.5 + r.sum(axis=0), rtol=1e-12)
+    expected = special.softmax(special.digamma(np.asarray(concentration)) + np.asarray(log_p), axis=1)
+    np.testing.assert_allclose(r, expected, rtol=1e-10)
+    assert r[3, 0] > 0.9
+
+
+def test_neighbour_information_against_its_definition(key):
+    """Soft clusters of made-up images: the joint of two different images of one mini-batch, and its information, by hand."""
+    model, x = tiny(dim=2), jax.random.uniform(key, (6, 3, 4, 4))
+    probs = np.exp(jax.vmap(jax.vmap(lambda x: model.classify.log_probs(model.code(x).loc)))(x))
+    joint = np.zeros((CLUSTERS, CLUSTERS))
+    for batch in probs:
+        for i in range(3):
+            for j in range(3):
+                if i != j:
+                    joint += np.outer(batch[i], batch[j])
+    joint /= joint.sum()
+    expected = np.sum(joint * np.log(joint / np.outer(joint.sum(axis=1), joint.sum(axis=0))))
+    np.testing.assert_allclose(neighbour_information(model, x), expected, rtol=1e-6, atol=1e-12)
 
 
 def test_the_bound_is_the_log_ratio_of_a_draw(key):

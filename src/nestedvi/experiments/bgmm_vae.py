@@ -24,25 +24,30 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
 from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.kernels.base import stack
-from nestedvi.models.bgmm_inference import bound, cluster_of, expected_lam, generate, mean_field_lam
+from nestedvi.models.bgmm_inference import bound, cluster_of, expected_lam, generate, mean_field_lam, neighbour_information
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
 from nestedvi.models.bgmm_vae import BgmmVae
 from nestedvi.report.bgmm_vae import batch_figure, clusters_figure, curves_figure, results_table
 from nestedvi.report.figures import save_figure
 from nestedvi.report.files import output_folder, provenance, write_json, write_text
 from nestedvi.train.loop import Training, train
-from nestedvi.train.progress import GridProgress
+from nestedvi.train.progress import GridProgress, Stretch
 from nestedvi.train.surrogate import SurrogateLearner
 
 __all__ = ["METHODS", "BgmmVaeConfig", "Cell", "Settings", "parse_settings", "quick_config", "reproduce_bgmm_vae"]
 
 _CLASSES = 10
 _SHOWN = 100
+_CHOICE_BATCHES = 1000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How one row is trained; `learning_rate` is for encoder and decoder, `rate_rest` for everything else."""
+    """How one row is trained; `learning_rate` is for encoder and decoder, `rate_rest` for everything else.
+
+    With `candidates` > 1 every seed starts as so many models, trained for a share `trial` of the iterations each; the one whose
+    clusters tell mini-batches apart best goes on, for as many iterations as are left of the same number of training images.
+    """
 
     label: str
     objective: str = "nvi"
@@ -53,10 +58,18 @@ class Settings:
     num_prior: int = 100
     pi_c_from: str = "both"
     mixture_update: str = "sample"
+    intermediate: str = "flow"
     num_samples: int = 10
+    model_gradient: str = "all"
     mean_scale: float = 1.0
+    candidates: int = 1
+    trial: float = 0.08
 
     def __post_init__(self) -> None:
+        if self.candidates < 1 or not 0 < self.trial * self.candidates < 1:
+            raise ValueError(
+                f"The trials of all candidates take less than the whole training; got {self.candidates} of a share {self.trial}."
+            )
         if self.learning_rate <= 0 or self.rate_rest <= 0:
             raise ValueError(f"Learning rates must be positive; got {self.learning_rate} and {self.rate_rest}.")
         if self.average is not None and not 0 < self.average < 1:
@@ -65,17 +78,19 @@ class Settings:
 
     def make_objective(self) -> NestedKLs | WakeSleep:
         if self.objective == "nvi":
-            return NestedKLs(self.num_prior, self.pi_c_from, self.mixture_update)  # type: ignore[arg-type]
+            return NestedKLs(self.num_prior, self.pi_c_from, self.mixture_update, self.intermediate)  # type: ignore[arg-type]
         if self.objective == "rws":
-            return WakeSleep(self.num_samples)
+            return WakeSleep(self.num_samples, self.model_gradient)  # type: ignore[arg-type]
         raise UnknownNameError("objective", self.objective, ["nvi", "rws"])
 
 
 METHODS: dict[str, Settings] = {
     "nvi-printed": Settings("NVI, as printed"),
-    "nvi": Settings("NVI", rate_rest=1e-3, pi_c_from="first", mixture_update="probabilities"),
-    "rws-printed": Settings("RWS, as printed", "rws"),
-    "rws": Settings("RWS", "rws", rate_rest=1e-3),
+    "nvi": Settings(
+        "NVI", rate_rest=1e-3, pi_c_from="first", mixture_update="probabilities", intermediate="mixture", candidates=5
+    ),
+    "rws-printed": Settings("RWS, as printed", "rws", model_gradient="one"),
+    "rws": Settings("RWS", "rws", rate_rest=1e-3, model_gradient="one"),
 }
 
 
@@ -229,8 +244,8 @@ def split_images(config: BgmmVaeConfig, train_split: Split, test_split: Split) -
     return Parts(trained, take(trained, 0, config.held_out), held_out)
 
 
-def build_models(cell: Cell, key, size: int) -> BgmmVae:
-    """One model a seed, stacked."""
+def build_models(cell: Cell, key, size: int, num: int) -> BgmmVae:
+    """`num` models, stacked."""
     config = cell.config
     make = lambda k: BgmmVae(  # noqa: E731
         key=k,
@@ -244,7 +259,7 @@ def build_models(cell: Cell, key, size: int) -> BgmmVae:
         mean_scale=cell.settings.mean_scale,
         half=config.half,
     )
-    return stack(make, key, config.seeds)
+    return stack(make, key, num)
 
 
 def make_optimiser(settings: Settings, iterations: int) -> optax.GradientTransformation:
@@ -275,17 +290,55 @@ def train_cell(cell: Cell, key, data: ByClass, reporter: Any, checkpoint: Path) 
         x, _, _ = draw_batches(key_draw, data, config.alpha, config.num_batches, config.batch_size)
         return objective.surrogate(key_step, model, x)
 
-    learner = SurrogateLearner(
-        build_models(cell, key_build, data.images.shape[1]),
-        surrogate,
-        optimiser=make_optimiser(settings, config.iterations),
-        name=f"{objective!r}, {config.num_batches} x {config.batch_size}, alpha {config.alpha}",
-        shared=data,
-        restarts=config.seeds,
-        average=settings.average,
+    def go(key, models: BgmmVae, replicas: int, iterations: int, folder: Path, progress: Any) -> tuple[BgmmVae, Training]:
+        learner = SurrogateLearner(
+            models,
+            surrogate,
+            optimiser=make_optimiser(settings, iterations),
+            name=f"{objective!r}, {config.num_batches} x {config.batch_size}, alpha {config.alpha}",
+            shared=data,
+            restarts=replicas,
+            average=settings.average,
+        )
+        trained = train(key, learner, num_steps=iterations, progress=progress, checkpoint=folder)
+        return learner.model(trained.params), trained
+
+    replicas = config.seeds * settings.candidates
+    models = build_models(cell, key_build, data.images.shape[1], replicas)
+    if settings.candidates == 1:
+        return go(key_train, models, replicas, config.iterations, checkpoint, reporter)
+    key_trial, key_choice, key_train = jax.random.split(key_train, 3)
+    iterations = max(1, round(settings.trial * config.iterations))
+    models, trial = go(
+        key_trial,
+        models,
+        replicas,
+        iterations,
+        checkpoint / "trial",
+        Stretch(reporter, config.iterations, 0, settings.candidates),
     )
-    trained = train(key_train, learner, num_steps=config.iterations, progress=reporter, checkpoint=checkpoint)
-    return learner.model(trained.params), trained
+    models = choose(key_choice, models, data, config, settings.candidates)
+    spent = settings.candidates * iterations
+    rest = Stretch(reporter, config.iterations, spent)
+    models, trained = go(key_train, models, config.seeds, config.iterations - spent, checkpoint / "chosen", rest)
+    return models, trained._replace(seconds=trial.seconds + trained.seconds)
+
+
+def choose(key, models: BgmmVae, data: ByClass, config: BgmmVaeConfig, candidates: int) -> BgmmVae:
+    """Of every `candidates` models the one whose clusters tell training mini-batches apart best; labels are not used."""
+    x, _, _ = jax.jit(lambda k: draw_batches(k, data, config.alpha, _CHOICE_BATCHES, config.batch_size))(key)
+    score = eqx.filter_jit(neighbour_information)
+    found = np.array([score(model, x) for model in unstack(models)]).reshape(config.seeds, candidates)
+    best = np.arange(config.seeds) * candidates + np.argmax(found, axis=1)
+    arrays, static = eqx.partition(models, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda a: a[best], arrays), static)
+
+
+def unstack(models: BgmmVae) -> list[BgmmVae]:
+    """Stacked models, one by one."""
+    arrays, static = eqx.partition(models, eqx.is_array)
+    num = jax.tree.leaves(arrays)[0].shape[0]
+    return [eqx.combine(jax.tree.map(lambda a, i=i: a[i], arrays), static) for i in range(num)]
 
 
 def run_cell(cell: Cell, parts: Parts, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -352,8 +405,7 @@ def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> t
     config = cell.config
     batches = evaluation_batches(config, parts)
     keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 2), config.seeds)
-    arrays_of, static = eqx.partition(models, eqx.is_array)
-    each = [eqx.combine(jax.tree.map(lambda a, i=i: a[i], arrays_of), static) for i in range(config.seeds)]
+    each = unstack(models)
     found = [evaluate_model(keys[i], model, parts, batches, config.eval_samples) for i, model in enumerate(each)]
     tv, refined, accuracy, bounds = (np.array([f[name] for f in found]) for name in ("tv", "tv_mean_field", "accuracy", "bound"))
     images = config.num_batches * config.batch_size

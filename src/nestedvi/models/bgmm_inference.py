@@ -10,7 +10,19 @@ from nestedvi._types import Key, Scalar
 from nestedvi.kernels.base import Context
 from nestedvi.models.bgmm_vae import Assign, BgmmVae, Coded, Encode, count, draw_categorical
 
-__all__ = ["Latents", "bound", "cluster_of", "expected_lam", "generate", "infer", "log_joint", "log_proposal", "mean_field_lam"]
+__all__ = [
+    "Latents",
+    "bound",
+    "cluster_of",
+    "expected_lam",
+    "generate",
+    "infer",
+    "log_joint",
+    "log_proposal",
+    "mean_field",
+    "mean_field_lam",
+    "neighbour_information",
+]
 
 _NO_CONTEXT = Context(None, None)
 _ENCODE = Encode()
@@ -69,22 +81,46 @@ def expected_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int) -> Fl
     return jnp.mean(jax.vmap(one)(_keys(key, num_samples)), axis=0)
 
 
-def mean_field_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int, sweeps: int = 30) -> Float[Array, " clusters"]:
-    """E[λ] of the mean-field posterior of c and λ in the mixture itself, with z from the encoder: a refinement at test time.
+def mean_field(
+    log_p: Float[Array, "N clusters"], alpha: float, start: Float[Array, "N clusters"], sweeps: int
+) -> tuple[Float[Array, "N clusters"], Float[Array, " clusters"]]:
+    """The mean-field posterior of c and λ of one mini-batch in the mixture, given log p(z_n | c): r_nc and Dir(λ)'s parameters.
 
-    r_nc ∝ exp(E[log λ_c] + E[log p(z_n | c)]) and Dir(α + Σ_n r_n) are updated in turn; q(c | z) and q(λ | c) are not used.
+    r_nc ∝ exp(E[log λ_c] + log p(z_n | c)) and Dir(α + Σ_n r_n) are updated in turn.
     """
+
+    def sweep(_, r):
+        return jax.nn.softmax(jax.scipy.special.digamma(alpha + jnp.sum(r, axis=0)) + log_p, axis=-1)
+
+    r = jax.lax.fori_loop(0, sweeps, sweep, start)
+    return r, alpha + jnp.sum(r, axis=0)
+
+
+def mean_field_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int, sweeps: int = 30) -> Float[Array, " clusters"]:
+    """E[λ] of the mean-field posterior, with z from the encoder: a refinement at test time without q(c | z) and q(λ | c)."""
     draw = lambda k: jax.vmap(_ENCODE.sample, in_axes=(0, 0, None))(_keys(k, coded.x.shape[0]), coded, _NO_CONTEXT)  # noqa: E731
     z = jax.vmap(draw)(_keys(key, num_samples))
     log_p = jnp.mean(jax.vmap(jax.vmap(model.mixture.log_probs))(z), axis=0)
-
-    def sweep(_, concentration):
-        expected = jax.scipy.special.digamma(concentration)
-        return model.alpha + jnp.sum(jax.nn.softmax(expected + log_p, axis=-1), axis=0)
-
-    start = jnp.full((model.clusters,), model.alpha + coded.x.shape[0] / model.clusters)
-    concentration = jax.lax.fori_loop(0, sweeps, sweep, start)
+    _, concentration = mean_field(log_p, model.alpha, jnp.full_like(log_p, 1 / model.clusters), sweeps)
     return concentration / jnp.sum(concentration)
+
+
+def neighbour_information(model: BgmmVae, x: Float[Array, "batches N size size"]) -> Scalar:
+    """I(c; c'), in nats, of the clusters of two images of one mini-batch: how far mini-batches differ in them.
+
+    It needs no labels. Of all partitions into as many parts, the classes by which mini-batches were drawn have the most: a
+    cluster that joins two classes loses what told them apart, and splitting another class gains nothing.
+    """
+
+    def pairs(x: Float[Array, "N size size"]) -> Float[Array, "clusters clusters"]:
+        probs = jnp.exp(jax.vmap(lambda x: model.classify.log_probs(model.code(x).loc))(x))
+        total = jnp.sum(probs, axis=0)
+        return jnp.outer(total, total) - probs.T @ probs
+
+    joint = jnp.mean(jax.lax.map(pairs, x, batch_size=50), axis=0)
+    joint = joint / jnp.sum(joint)
+    single = jnp.sum(joint, axis=0)
+    return jnp.sum(jax.scipy.special.rel_entr(joint, jnp.outer(single, single)))
 
 
 def cluster_of(model: BgmmVae, coded: Coded) -> Int[Array, ""]:

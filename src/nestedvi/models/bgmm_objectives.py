@@ -16,19 +16,23 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.empirical import Empirical
 from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.wake import wake
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
-from nestedvi.models.bgmm_inference import infer, log_joint, log_proposal
+from nestedvi.models.bgmm_inference import infer, log_joint, log_proposal, mean_field
 from nestedvi.models.bgmm_vae import Assign, BgmmVae, Coded, Encode, draw_categorical
+from nestedvi.particles.weights import normalise
 
 __all__ = ["NestedKLs", "Terms", "WakeSleep", "encoded"]
 
 Images = Float[Array, "batches N size size"]
 
 _ENCODE = Encode()
+# From q(c|z), which is near: more change little.
+_SWEEPS = 5
 
 
 class Terms(NamedTuple):
@@ -55,20 +59,26 @@ class NestedKLs:
 
     - `num_prior`: N of the first two KLs, which need no images and may use more than a mini-batch has.
     - `pi_c_from`: "both" gives π_c the gradients of the first two KLs, as printed; "first" holds it in the second.
-    - `mixture_update`: "sample" trains μ, τ with a draw c ~ q(c|z), as printed; "probabilities" with the expectation over q(c|z).
+    - `mixture_update`: "sample" trains μ, τ with a draw c ~ q(c|z), as printed; "probabilities" with the expectation over q(c|z);
+      "mean-field" with the mean-field posterior of c in its mini-batch, so that what an image's neighbours are counts.
+    - `intermediate`: π_z is a planar "flow", as printed, or the "mixture" Σ_c π_c(c) p(z|c), whose second KL can be zero.
     """
 
     num_prior: int = 100
     pi_c_from: Literal["first", "both"] = "both"
-    mixture_update: Literal["sample", "probabilities"] = "sample"
+    mixture_update: Literal["sample", "probabilities", "mean-field"] = "sample"
+    intermediate: Literal["flow", "mixture"] = "flow"
 
     def __post_init__(self) -> None:
         if self.num_prior < 1:
             raise ValueError(f"The first two KLs need at least one assignment; got num_prior = {self.num_prior}.")
         if self.pi_c_from not in ("first", "both"):
             raise UnknownNameError("source of π_c's gradient", self.pi_c_from, ["first", "both"])
-        if self.mixture_update not in ("sample", "probabilities"):
-            raise UnknownNameError("update of the mixture", self.mixture_update, ["sample", "probabilities"])
+        updates = ["sample", "probabilities", "mean-field"]
+        if self.mixture_update not in updates:
+            raise UnknownNameError("update of the mixture", self.mixture_update, updates)
+        if self.intermediate not in ("flow", "mixture"):
+            raise UnknownNameError("intermediate density π_z", self.intermediate, ["flow", "mixture"])
 
     def first(self, model: BgmmVae) -> ExactLevel:
         """KL(p(λ) p(c|λ) ‖ π_c(c) q(λ|c)) on (λ, c_{1:N}); the left side has nothing to learn."""
@@ -80,20 +90,26 @@ class NestedKLs:
         """KL(π_c(c) p(z|c) ‖ π_z(z) q(c|z)) on one pair (c, z); for N of them it is N times that."""
         pi_c = model.pi_c() if self.pi_c_from == "both" else hold(model.pi_c())
         left = Joint(pi_c, hold(model.mixture))
-        return ExactLevel(left, Joint(model.pi_z, model.classify, flipped=True), sample_from="target")
+        return ExactLevel(left, Joint(self.pi_z(model), model.classify, flipped=True), sample_from="target")
+
+    def pi_z(self, model: BgmmVae) -> AbstractSampleable:
+        """The intermediate density of codes; the mixture has nothing of its own to learn."""
+        return model.pi_z if self.intermediate == "flow" else hold(model.marginal)
 
     def third(self, model: BgmmVae, coded: Coded) -> ExactLevel:
         """KL(p̂(x) q(z|x) ‖ π_z(z) p(x|z)) on one pair (z, x), p̂ the images at hand; p(x|z) is free, for the bound."""
-        return ExactLevel(Joint(hold(model.pi_z), model.decode), encoded(coded), sample_from="proposal")
+        return ExactLevel(Joint(hold(self.pi_z(model)), model.decode), encoded(coded), sample_from="proposal")
 
-    def mixture(self, key: Key, model: BgmmVae, z: Float[Array, "images dim"]) -> Scalar:
+    def mixture(self, key: Key, model: BgmmVae, z: Float[Array, "batches N dim"]) -> Scalar:
         """−E[log p(z|c)], the part of the bound that μ and τ enter, at codes and assignments that are held."""
         z, classify = hold(z), hold(model.classify)
-        log_p = jax.vmap(model.mixture.log_probs)(z)
-        probs = jnp.exp(jax.vmap(classify.log_probs)(z))
+        log_p = jax.vmap(jax.vmap(model.mixture.log_probs))(z)
+        probs = jnp.exp(jax.vmap(jax.vmap(classify.log_probs))(z))
         if self.mixture_update == "sample":
-            c = jax.vmap(draw_categorical)(_keys(key, len(z)), probs)
+            c = jax.vmap(jax.vmap(draw_categorical))(_keys(key, *z.shape[:2]), probs)
             probs = jax.nn.one_hot(c, model.clusters)
+        if self.mixture_update == "mean-field":
+            probs, _ = jax.vmap(lambda l, r: mean_field(l, model.alpha, r, _SWEEPS))(hold(log_p), probs)
         return -jnp.mean(jnp.sum(probs * log_p, axis=-1))
 
     def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, Terms]:
@@ -107,7 +123,7 @@ class NestedKLs:
         # Every image of the mini-batches once, instead of draws from them.
         samples = jax.vmap(encoded(coded).complete)(_keys(key_third, len(images)), coded)
         third, kl_third = self.third(model, coded).surrogate_at(samples, "reverse-kl")
-        mixture = self.mixture(key_c, model, samples[0])
+        mixture = self.mixture(key_c, model, samples[0].reshape(*x.shape[:2], -1))
         # p̂(x) is no density on images: its constant is left out of what is reported.
         kl_third = kl_third + np.log(len(images))
         return first + self.num_prior * second + third + mixture, Terms(kl_first, self.num_prior * kl_second, kl_third, -kl_third)
@@ -115,21 +131,34 @@ class NestedKLs:
 
 @dataclass(frozen=True)
 class WakeSleep:
-    """Reweighted wake-sleep on (λ, c_{1:N}, z_{1:N}), `num_samples` of them a mini-batch, weighted jointly."""
+    """Reweighted wake-sleep on (λ, c_{1:N}, z_{1:N}), `num_samples` of them a mini-batch, weighted jointly.
+
+    `model_gradient`: "all" sums the generative model's gradient over all samples with their weights; "one" takes it at one sample
+    drawn by weight. Both have the same mean, and the second costs the decoder less than half of the work.
+    """
 
     num_samples: int = 10
+    model_gradient: Literal["all", "one"] = "all"
 
     def __post_init__(self) -> None:
         if self.num_samples < 2:
             raise ValueError(f"With one sample every weight is one; got num_samples = {self.num_samples}, at least 2 are needed.")
+        if self.model_gradient not in ("all", "one"):
+            raise UnknownNameError("samples of the model's gradient", self.model_gradient, ["all", "one"])
 
     def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, Terms]:
         """The scalar to differentiate for one iteration's mini-batches, and what to report of it."""
 
         def one(key: Key, coded: Coded) -> tuple[Scalar, Scalar]:
             latents = hold(jax.vmap(lambda k: infer(k, model, coded))(_keys(key, self.num_samples)))
-            score = lambda fn: jax.vmap(lambda h: fn(model, coded, h))(latents)  # noqa: E731
-            return wake(score(log_joint), score(log_proposal))
+            score = lambda fn, model: jax.vmap(lambda h: fn(model, coded, h))(latents)  # noqa: E731
+            log_q = score(log_proposal, model)
+            if self.model_gradient == "all":
+                return wake(score(log_joint, model), log_q)
+            log_p = score(log_joint, hold(model))
+            surrogate, log_Z_hat = wake(log_p, log_q)
+            pick = draw_categorical(jax.random.fold_in(key, 1), normalise(hold(log_p - log_q)))
+            return surrogate - log_joint(model, coded, jax.tree.map(lambda a: a[pick], latents)), log_Z_hat
 
         coded = jax.vmap(jax.vmap(model.code))(x)
         surrogate, log_Z_hat = jax.vmap(one)(_keys(key, x.shape[0]), coded)

@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.base import Numpyro
+from nestedvi.densities.base import AbstractSampleable, Numpyro
 from nestedvi.densities.continuous_bernoulli import (
     LOGIT_LIMIT,
     continuous_bernoulli_log_prob,
@@ -129,6 +129,29 @@ class Mixture(AbstractKernel):
         """log p(z | c) for every c."""
         square = (z - self.mu) ** 2 * jnp.exp(self.log_tau)
         return 0.5 * jnp.sum(self.log_tau - square - np.log(2 * np.pi), axis=-1)
+
+
+class MixtureMarginal(AbstractSampleable):
+    """Σ_c π(c) p(z | c), with c summed out."""
+
+    logits: Float[Array, " clusters"]
+    mixture: Mixture
+
+    def log_gamma(self, z: Code) -> Scalar:
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + self.mixture.log_probs(z))
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros(())
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Code:
+        key_c, key_z = jax.random.split(key)
+        c = draw_categorical(key_c, jax.nn.softmax(self.logits))
+        return self.mixture.sample(key_z, c, Context(None, None))
 
 
 class Classify(AbstractKernel):
@@ -261,6 +284,11 @@ class BgmmVae(eqx.Module):
         """π_c, for one assignment or for `num` independent ones."""
         one = dist.Categorical(logits=self.pi_c_logits)
         return Numpyro(one if num is None else one.expand([num]))
+
+    @property
+    def marginal(self) -> "MixtureMarginal":
+        """Σ_c π_c(c) p(z | c)."""
+        return MixtureMarginal(self.pi_c_logits, self.mixture)
 
     def code(self, x: Float[Array, "size size"]) -> Coded:
         """The image with mean and log scale of q(z | x)."""

@@ -78,6 +78,25 @@ def as_reporter(progress: Any) -> Reporter:
     return progress
 
 
+class Stretch:
+    """A part of a longer work: its steps count `each` in `total`, after `before` that were done by other parts."""
+
+    def __init__(self, whole: Reporter, total: int, before: int = 0, each: int = 1):
+        self._whole, self._total, self._before, self._each = whole, total, before, each
+
+    def _done(self, done: int) -> int:
+        return self._before + self._each * done
+
+    def start(self, total: int, done: int) -> None:
+        self._whole.start(self._total, self._done(done))
+
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
+        self._whole.update(self._done(done), steps_per_second=steps_per_second, **measures)
+
+    def stop(self) -> None:
+        self._whole.stop()
+
+
 class GridProgress:
     """Progress over many trainings: one bar for the whole grid with time left, one for the training under way.
 
