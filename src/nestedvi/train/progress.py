@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "as_reporter"]
+__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "Stretch", "as_reporter"]
 
 
 class Reporter(Protocol):
