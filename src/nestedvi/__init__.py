@@ -12,6 +12,7 @@ from nestedvi.densities.base import (
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
+from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
 from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.f import (
@@ -29,6 +30,7 @@ from nestedvi.errors import (
     DataError,
     DensityError,
     MissingScoreError,
+    ModelError,
     NestedviWarning,
     NonFiniteGradientError,
     UnknownNameError,
@@ -139,6 +141,7 @@ __all__ = [
     "Messages",
     "Method",
     "MissingScoreError",
+    "ModelError",
     "Multinomial",
     "NestedSampler",
     "NestedviWarning",
@@ -147,6 +150,7 @@ __all__ = [
     "NoMessages",
     "NonFiniteGradientError",
     "Numpyro",
+    "NumpyroModel",
     "Objective",
     "Particles",
     "PlanarDensity",

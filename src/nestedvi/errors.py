@@ -8,6 +8,7 @@ __all__ = [
     "DataError",
     "DensityError",
     "MissingScoreError",
+    "ModelError",
     "NestedviWarning",
     "NonFiniteGradientError",
     "UnknownNameError",
@@ -36,6 +37,10 @@ class CheckpointError(RuntimeError):
 
 class DataError(OSError):
     """A data file is missing, damaged or cannot be fetched; the message says which and what to do."""
+
+
+class ModelError(ValueError):
+    """A NumPyro model that cannot be run or sampled; the message names the site and says what to do."""
 
 
 class UnknownNameError(ValueError):
