@@ -21,8 +21,8 @@ ORDER = [
     {"models"},
     {"train"},
     {"methods"},
-    {"evaluate"},
     {"report"},
+    {"evaluate"},
     {"experiments"},
     {"cli"},
 ]

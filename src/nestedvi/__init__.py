@@ -37,7 +37,9 @@ from nestedvi.errors import (
 )
 from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
 from nestedvi.evaluate.instances import InstanceEvaluation, evaluate_instances
-from nestedvi.evaluate.sample import Posterior, sample
+from nestedvi.evaluate.posterior import Posterior
+from nestedvi.evaluate.sample import sample
+from nestedvi.evaluate.summary import Summary
 from nestedvi.evaluate.tempered import Tempered, tempered_smc
 from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
 from nestedvi.kernels.blackjax import blackjax_move
@@ -175,6 +177,7 @@ __all__ = [
     "StackedDensities",
     "StateSpace",
     "Stratified",
+    "Summary",
     "SymmetricDirichlet",
     "Systematic",
     "Tempered",

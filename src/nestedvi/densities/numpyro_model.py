@@ -44,7 +44,7 @@ class NumpyroModel(AbstractDensity):
     # Functions rather than model and arguments: data must stay constants of the density, never become traced leaves of it.
     _log_joint: Callable[[Sites], Scalar]
     _constrain: Callable[[Sites], Sites]
-    _draw: Callable[[Key], Sites]
+    _draw_all: Callable[[Key], Sites]
     example: Sites
     name: str
     improper: tuple[str, ...]
@@ -62,7 +62,7 @@ class NumpyroModel(AbstractDensity):
         self.improper = tuple(name for name, site in latent.items() if _is_improper(site["fn"]))
         self._log_joint = lambda z: -potential_energy(model, args, kwargs, z)
         self._constrain = partial(constrain_fn, model, args, kwargs, return_deterministic=True)
-        self._draw = lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs)))
+        self._draw_all = jax.jit(jax.vmap(lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs)))))
 
     def log_gamma(self, z: Sites) -> Scalar:
         """log p(x, T(z)) + log |det ∂T/∂z|."""
@@ -75,16 +75,16 @@ class NumpyroModel(AbstractDensity):
     def prior_draws(self, key: Key, num: int) -> Sites | None:
         """`num` unconstrained draws of the latent sites as the model samples them, data and factors left out.
 
-        None where a prior is improper. A draw at the border of its support has no place in ℝⁿ: another one takes its own.
+        None where a prior is improper. A draw at the border of its support has no place in ℝⁿ: another one takes its place.
         """
         if self.improper:
             return None
-        draws = jax.jit(jax.vmap(self._draw))(jax.random.split(key, num))
+        draws = self._draw_all(jax.random.split(key, num))
         inside = np.ones(num, dtype=bool)
         for x in draws.values():
             inside &= np.isfinite(np.asarray(x)).reshape(num, -1).all(axis=1)
         if not inside.any():
-            return None
+            raise ModelError(f"None of {num} draws from the prior of {self.name} is finite: check its scales.")
         rows = np.where(inside, np.arange(num), np.resize(np.flatnonzero(inside), num))
         return {name: x[rows] for name, x in draws.items()}
 
