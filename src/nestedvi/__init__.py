@@ -9,11 +9,25 @@ from nestedvi.densities.base import (
     as_density,
     as_sampleable,
 )
+from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
+from nestedvi.densities.targets import (
+    TARGETS,
+    Funnel,
+    ManyWell,
+    Rings,
+    Rotated,
+    Target,
+    TwoMoons,
+    get_target,
+    gmm40,
+    ring,
+    ring_modes,
+    rotated,
+)
 from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.f import (
     DIVERGENCES,
@@ -111,6 +125,7 @@ __all__ = [
     "Annealing",
     "Append",
     "BijectionFlow",
+    "Brownian",
     "CategoricalKernel",
     "Chain",
     "CheckpointError",
@@ -139,6 +154,7 @@ __all__ = [
     "Latent",
     "LearnedSchedule",
     "LinearSchedule",
+    "LogisticRegression",
     "ManyWell",
     "Messages",
     "Method",
@@ -168,6 +184,7 @@ __all__ = [
     "ResidualGaussian",
     "ReverseKL",
     "Rings",
+    "Rotated",
     "Run",
     "Scaled",
     "Scores",
@@ -180,6 +197,7 @@ __all__ = [
     "Summary",
     "SymmetricDirichlet",
     "Systematic",
+    "Target",
     "Tempered",
     "Transition",
     "TwoMoons",
@@ -201,6 +219,7 @@ __all__ = [
     "fit_amortised",
     "get_method",
     "get_target",
+    "gmm40",
     "gradient",
     "hold",
     "jensen_shannon",
@@ -214,6 +233,7 @@ __all__ = [
     "restart",
     "ring",
     "ring_modes",
+    "rotated",
     "run",
     "sample",
     "stack",
