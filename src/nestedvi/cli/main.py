@@ -117,9 +117,7 @@ def targets(as_json: Json = False) -> None:
 @app.command()
 def sample(
     model: Annotated[str, typer.Argument(help="path/to/file.py:name of a NumPyro model or a log density, or a built-in target.")],
-    data: Annotated[
-        str | None, typer.Option(help=".npz or .csv: its arrays or columns are the model's arguments of that name.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help=".npz or .csv: arrays or columns become the model's arguments.")] = None,
     dim: Annotated[int | None, typer.Option(help="The size of a particle, for a log density.")] = None,
     method: Annotated[str | None, typer.Option(help="See 'nestedvi methods'.", show_default="that of nvi.sample")] = None,
     particles: Annotated[int | None, typer.Option(help="Weighted particles to return.", show_default="2000")] = None,
@@ -144,9 +142,7 @@ def sample(
     _show_posterior(posterior.summary(), content["log_Z_true"])
     out_console.print("Wrote " + ", ".join(escape(f"{out}/{name}") for name in written), soft_wrap=True)
     if "posterior.nc" not in written:
-        out_console.print(
-            escape("posterior.nc was left out: ArviZ is not installed (pip install 'nestedvi[arviz]')."), soft_wrap=True
-        )
+        out_console.print(escape("No posterior.nc: ArviZ is not installed (pip install 'nestedvi[arviz]')."), soft_wrap=True)
 
 
 def _show_posterior(summary: Any, truth: float | None) -> None:

@@ -5,8 +5,10 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -18,7 +20,7 @@ from nestedvi.evaluate.sample import sample
 from nestedvi.report.figures import save_figure
 from nestedvi.report.files import output_folder, provenance, write_atomic, write_json
 
-__all__ = ["OwnModelConfig", "load_data", "load_model", "run_own_model"]
+__all__ = ["OwnModelConfig", "OwnModelRun", "load_data", "load_model", "run_own_model"]
 
 
 @dataclass(frozen=True)
@@ -35,29 +37,45 @@ class OwnModelConfig:
     seed: int = 0
 
 
-def run_own_model(
-    config: OwnModelConfig, out: str | Path, *, progress: Any = False
-) -> tuple[Posterior, dict[str, Any], list[str]]:
+class OwnModelRun(NamedTuple):
+    """The posterior, the content of posterior.json, and the names of the files that were written."""
+
+    posterior: Posterior
+    content: dict[str, Any]
+    written: list[str]
+
+
+def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = False) -> OwnModelRun:
     """Samples and writes `posterior.json`, `posterior.png` and, where ArviZ is installed, `posterior.nc`.
 
-    Returns the posterior, the content of the JSON file and the names of the files. A model or data that cannot be used fail before
-    the folder is made.
+    A model or data that cannot be read fail before the folder is made.
     """
     model, dim, truth = _find(config.model, config.dim)
     kwargs = {} if config.data is None else load_data(config.data)
     _check_takes(model, kwargs, config)
+    if dim is not None and kwargs:
+        # A log density takes one particle; its data are bound by name as a model's are.
+        model, kwargs = partial(model, **kwargs), {}
     folder = output_folder(out)
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    posterior = sample(model, jax.random.key(config.seed), model_kwargs=kwargs or None, dim=dim, progress=progress, **options)
+    posterior = sample(model, jax.random.key(config.seed), model_kwargs=kwargs, dim=dim, progress=progress, **options)
     content = {**posterior.summary().to_dict(), "log_Z_true": truth, "model": Path(config.model).name, **provenance(config.seed)}
     write_json(folder / "posterior.json", content)
     save_figure(posterior.plot(), folder / "posterior.png")
     written = ["posterior.json", "posterior.png"]
-    if importlib.util.find_spec("arviz") is not None:
+    if _has_arviz():
         write_atomic(folder / "posterior.nc", lambda path: posterior.to_arviz().to_netcdf(str(path)))
         written.append("posterior.nc")
-    return posterior, content, written
+    return OwnModelRun(posterior, content, written)
+
+
+def _has_arviz() -> bool:
+    try:
+        import arviz  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _find(name: str, dim: int | None) -> tuple[Any, int | None, float | None]:
@@ -112,7 +130,7 @@ def load_data(file: str) -> dict[str, np.ndarray]:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise DataError(f"Cannot read {file} as an .npz file of plain arrays: {error}") from error
     if path.suffix == ".csv":
         return _load_csv(path)
@@ -126,9 +144,7 @@ def _load_csv(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path} is no text file: {error.reason}.") from error
     names = [name.strip().strip('"') for name in header.split(",")]
     if not all(name.isidentifier() for name in names) or len(set(names)) < len(names):
-        raise DataError(
-            f"The first line of {path} must name its columns, each once and as Python names; got {header.strip()[:80]!r}."
-        )
+        raise DataError(f"The first line of {path} must name its columns, each once, as Python names; got {header[:60]!r}.")
     rows = [line.split(",") for line in lines]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(names):
@@ -159,8 +175,10 @@ def _is_number(text: str) -> bool:
 
 def _check_takes(model: Any, kwargs: Mapping[str, Any], config: OwnModelConfig) -> None:
     """Data that the model has no argument for is a mistake in the file or in the model; neither is passed over."""
-    if not kwargs or not callable(model):
+    if not kwargs:
         return
+    if not callable(model):
+        raise DataError(f"{config.model} takes no data: leave out --data.")
     parameters = inspect.signature(model).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
