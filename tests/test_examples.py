@@ -33,7 +33,9 @@ def test_example(name, monkeypatch, capsys):
         assert float(error) < 0.3 and abs(float(value) - float(exact)) < 4.5 * float(error) + 1e-4, printed
     assert len(with_truth) == {"eight_schools.py": 1, "two_modes.py": 1, "model_choice.py": 3}.get(name, 0)
     if name == "two_modes.py":
-        stuck, exact, found, error = map(float, re.findall(r"= (\d\.\d+) \(exact (\d\.\d+)\)\D+= (\d\.\d+) ± (\d\.\d+)", printed)[0])
+        stuck, exact, found, error = map(
+            float, re.findall(r"= (\d\.\d+) \(exact (\d\.\d+)\)\D+= (\d\.\d+) ± (\d\.\d+)", printed)[0]
+        )
         assert stuck in (0.0, 1.0), "the chain never left its mode"
         assert 0.5 < exact < 0.7 and abs(found - exact) < 4.5 * error
     if name == "state_space.py":
@@ -48,8 +50,16 @@ def test_code_blocks(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
     source = "\n".join(blocks).replace("num_steps=5_000", "num_steps=20").replace("progress=True", "progress=False")
-    source = source.replace("dim=2)", "dim=2, num_steps=20)")
+    source = source.replace("dim=2)", "dim=2, num_steps=20)").replace("model_args=(x, y))", "model_args=(x, y), num_steps=20)")
     exec(compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"), {"__name__": page})
+
+
+def test_the_page_shows_the_example_as_it_is():
+    """Indented code under "Examples" is the script's own, line for line."""
+    shown = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8").split("## Examples")[1]
+    code = [line[4:] for line in shown.splitlines() if line.startswith("    ")]
+    script = (ROOT / "examples" / "two_modes.py").read_text(encoding="utf-8").splitlines()
+    assert len(code) > 10 and [line for line in code if line not in script] == []
 
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
