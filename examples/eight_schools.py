@@ -30,8 +30,8 @@ def schools(error, effect=None):
 def exact_log_Z():
     """Given τ the effects are jointly Gaussian, with covariance diag(τ² + error²) + 25; log τ is left, on a grid."""
     log_tau = jnp.linspace(-12.0, 9.0, 421)
-    covariance = jax.vmap(lambda t: jnp.diag(jnp.exp(2 * t) + ERROR**2) + 25.0)(log_tau)
-    log_y = dist.MultivariateNormal(jnp.zeros(8), covariance).log_prob(EFFECT)
+    marginal = lambda t: dist.MultivariateNormal(jnp.zeros(8), jnp.diag(jnp.exp(2 * t) + ERROR**2) + 25.0)  # noqa: E731
+    log_y = jax.vmap(lambda t: marginal(t).log_prob(EFFECT))(log_tau)
     log_prior = dist.HalfCauchy(5.0).log_prob(jnp.exp(log_tau)) + log_tau
     return jax.nn.logsumexp(log_y + log_prior) + jnp.log(log_tau[1] - log_tau[0])
 
