@@ -8,6 +8,7 @@ __all__ = [
     "DataError",
     "DensityError",
     "MissingScoreError",
+    "ModelCallError",
     "ModelError",
     "NestedviWarning",
     "NonFiniteGradientError",
@@ -41,6 +42,10 @@ class DataError(OSError):
 
 class ModelError(ValueError):
     """A NumPyro model that cannot be run or sampled; the message names the site and says what to do."""
+
+
+class ModelCallError(ModelError):
+    """What was given as a NumPyro model fails when it is called: wrong arguments, an error of its own, or no model at all."""
 
 
 class UnknownNameError(ValueError):

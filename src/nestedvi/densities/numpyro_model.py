@@ -23,7 +23,7 @@ from numpyro.infer.util import constrain_fn, potential_energy
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity
-from nestedvi.errors import ModelError
+from nestedvi.errors import ModelCallError, ModelError
 
 __all__ = ["NumpyroModel"]
 
@@ -56,7 +56,7 @@ class NumpyroModel(AbstractDensity):
         try:
             trace = _trace(jax.random.key(0), model, args, kwargs)
         except Exception as error:
-            raise ModelError(f"The model {self.name} failed when it was run once: {_said(error)}") from error
+            raise ModelCallError(f"The model {self.name} failed when it was run once: {_said(error)}") from error
         latent = _latent_sites(trace, self.name)
         self.example = _unconstrained(latent)
         self.improper = tuple(name for name, site in latent.items() if _is_improper(site["fn"]))
@@ -105,7 +105,7 @@ def _check_signature(model: Callable, name: str, args: tuple, kwargs: dict) -> N
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ModelError(
+        raise ModelCallError(
             f"The model {name}{signature} cannot be called with these arguments: {error}. "
             "Give them as model_args=(…) and model_kwargs={…}."
         ) from error

@@ -12,6 +12,7 @@ from numpyro.distributions import Distribution
 
 from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
+from nestedvi.errors import ModelCallError
 from nestedvi.evaluate.answer import PriorDraws
 from nestedvi.evaluate.sites import element_names, named_sites
 
@@ -41,7 +42,8 @@ def make_problem(
     example: PyTree = None,
 ) -> Problem:
     """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log density, else a NumPyro model."""
-    has_data = bool(tuple(model_args)) or bool(model_kwargs)
+    model_args = tuple(model_args)
+    has_data = bool(model_args) or bool(model_kwargs)
     if dim is not None and example is not None:
         raise ValueError(_SHAPE)
     if dim is None and example is None:
@@ -52,7 +54,7 @@ def make_problem(
         elif isinstance(thing, AbstractDensity):
             raise ValueError(_SHAPE)
         else:
-            return _from_model(_model(thing, model_args, model_kwargs), False)
+            return _from_model(_model(thing, model_args, model_kwargs, has_data), False)
     if has_data:
         raise ValueError(
             "model_args and model_kwargs are the data of a NumPyro model, which takes no dim or example; "
@@ -61,17 +63,17 @@ def make_problem(
     return _from_density(as_density(thing), dim, example)
 
 
-def _model(thing: Any, model_args: Iterable[Any], model_kwargs: Mapping[str, Any] | None) -> NumpyroModel:
+def _model(thing: Any, model_args: Iterable[Any], model_kwargs: Mapping[str, Any] | None, has_data: bool) -> NumpyroModel:
     if not callable(thing):
         as_density(thing)  # its error lists what would do
     try:
         return NumpyroModel(thing, model_args, model_kwargs)
-    except ValueError as error:
-        if "dim=" in str(error):
+    except ModelCallError as error:
+        if has_data:
             raise
         # Without dim and example the function was taken for a model; a log density looks the same until it is called.
-        hint = "(If it is a log density and no NumPyro model: dim=… or example=…, only one of them.)"
-        raise type(error)(f"{error} {hint}") from error
+        hint = "If it is a log density and no NumPyro model, give dim=… or example=…, and only one of them."
+        raise ModelCallError(f"{error} {hint}") from error
 
 
 def _from_model(model: NumpyroModel, has_data: bool) -> Problem:

@@ -34,7 +34,15 @@ def _pairs(elements: Mapping[str, np.ndarray], w_bar: np.ndarray) -> Figure:
             elif j == i:
                 _marginal(axes, x, w_bar, column)
             else:
-                axes.hexbin(x, y, C=w_bar, reduce_C_function=np.sum, gridsize=30, extent=(*_range(x, w_bar), *_range(y, w_bar)))
+                axes.hexbin(
+                    x,
+                    y,
+                    C=w_bar,
+                    reduce_C_function=np.sum,
+                    gridsize=30,
+                    cmap="Blues",
+                    extent=(*_range(x, w_bar), *_range(y, w_bar)),
+                )
                 axes.set(xlabel=column, ylabel=row)
     return figure
 
