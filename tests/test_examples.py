@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SMALL = {"ring.py": ["--steps", "20"], "state_space.py": ["--particles", "200"], "program.py": ["--steps", "20"]}
+SMALL = {
+    "ring.py": ["--steps", "20"],
+    "state_space.py": ["--particles", "200"],
+    "program.py": ["--steps", "20"],
+    "eight_schools.py": ["--steps", "200"],
+    "two_modes.py": ["--steps", "200"],
+    "model_choice.py": ["--steps", "100"],
+}
 
 
 def test_every_example_is_listed():
@@ -21,20 +28,38 @@ def test_example(name, monkeypatch, capsys):
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     printed = capsys.readouterr().out
     assert "±" in printed
+    with_truth = re.findall(r"= (-?\d+\.\d+) ± (\d+\.\d+) \(exact (-?\d+\.\d+)\)", printed)
+    for value, error, exact in with_truth:
+        assert float(error) < 0.3 and abs(float(value) - float(exact)) < 4.5 * float(error) + 1e-4, printed
+    assert len(with_truth) == {"eight_schools.py": 1, "two_modes.py": 1, "model_choice.py": 3}.get(name, 0)
+    if name == "two_modes.py":
+        stuck, exact, found, error = map(
+            float, re.findall(r"= (\d\.\d+) \(exact (\d\.\d+)\)\D+= (\d\.\d+) ± (\d\.\d+)", printed)[0]
+        )
+        assert stuck in (0.0, 1.0), "the chain never left its mode"
+        assert 0.5 < exact < 0.7 and abs(found - exact) < 4.5 * error
     if name == "state_space.py":
         exact, *estimates = re.findall(r"log p\(x\) = (-?\d+\.\d+)(?: ± (\d+\.\d+))?", printed)
         for value, error in estimates:
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/own-model.md"])
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
     source = "\n".join(blocks).replace("num_steps=5_000", "num_steps=20").replace("progress=True", "progress=False")
-    source = source.replace("dim=2)", "dim=2, num_steps=20)")
+    source = source.replace("dim=2)", "dim=2, num_steps=20)").replace("model_args=(x, y))", "model_args=(x, y), num_steps=20)")
     exec(compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"), {"__name__": page})
+
+
+def test_the_page_shows_the_example_as_it_is():
+    """Indented code under "Examples" is the script's own, line for line."""
+    shown = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8").split("## Examples")[1]
+    code = [line[4:] for line in shown.splitlines() if line.startswith("    ")]
+    script = (ROOT / "examples" / "two_modes.py").read_text(encoding="utf-8").splitlines()
+    assert len(code) > 10 and [line for line in code if line not in script] == []
 
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))

@@ -9,10 +9,25 @@ from nestedvi.densities.base import (
     as_density,
     as_sampleable,
 )
+from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
-from nestedvi.densities.targets import TARGETS, Funnel, ManyWell, Rings, TwoMoons, get_target, ring, ring_modes
+from nestedvi.densities.numpyro_model import NumpyroModel
+from nestedvi.densities.targets import (
+    TARGETS,
+    Funnel,
+    ManyWell,
+    Rings,
+    Rotated,
+    Target,
+    TwoMoons,
+    get_target,
+    gmm40,
+    ring,
+    ring_modes,
+    rotated,
+)
 from nestedvi.divergences.exact import ExactLevel, hold
 from nestedvi.divergences.f import (
     DIVERGENCES,
@@ -29,13 +44,16 @@ from nestedvi.errors import (
     DataError,
     DensityError,
     MissingScoreError,
+    ModelError,
     NestedviWarning,
     NonFiniteGradientError,
     UnknownNameError,
 )
 from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
 from nestedvi.evaluate.instances import InstanceEvaluation, evaluate_instances
-from nestedvi.evaluate.sample import Posterior, sample
+from nestedvi.evaluate.posterior import Posterior
+from nestedvi.evaluate.sample import sample
+from nestedvi.evaluate.summary import Summary
 from nestedvi.evaluate.tempered import Tempered, tempered_smc
 from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
 from nestedvi.kernels.blackjax import blackjax_move
@@ -107,6 +125,7 @@ __all__ = [
     "Annealing",
     "Append",
     "BijectionFlow",
+    "Brownian",
     "CategoricalKernel",
     "Chain",
     "CheckpointError",
@@ -135,10 +154,12 @@ __all__ = [
     "Latent",
     "LearnedSchedule",
     "LinearSchedule",
+    "LogisticRegression",
     "ManyWell",
     "Messages",
     "Method",
     "MissingScoreError",
+    "ModelError",
     "Multinomial",
     "NestedSampler",
     "NestedviWarning",
@@ -147,6 +168,7 @@ __all__ = [
     "NoMessages",
     "NonFiniteGradientError",
     "Numpyro",
+    "NumpyroModel",
     "Objective",
     "Particles",
     "PlanarDensity",
@@ -162,6 +184,7 @@ __all__ = [
     "ResidualGaussian",
     "ReverseKL",
     "Rings",
+    "Rotated",
     "Run",
     "Scaled",
     "Scores",
@@ -171,8 +194,10 @@ __all__ = [
     "StackedDensities",
     "StateSpace",
     "Stratified",
+    "Summary",
     "SymmetricDirichlet",
     "Systematic",
+    "Target",
     "Tempered",
     "Transition",
     "TwoMoons",
@@ -194,6 +219,7 @@ __all__ = [
     "fit_amortised",
     "get_method",
     "get_target",
+    "gmm40",
     "gradient",
     "hold",
     "jensen_shannon",
@@ -207,6 +233,7 @@ __all__ = [
     "restart",
     "ring",
     "ring_modes",
+    "rotated",
     "run",
     "sample",
     "stack",

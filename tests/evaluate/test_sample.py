@@ -1,12 +1,19 @@
 """One call from a log density to particles and log Z."""
 
+import re
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from scipy.special import betaln
 
 import nestedvi as nvi
 from nestedvi.evaluate.pilot import pilot
+from nestedvi.evaluate.sample import ANSWERS
 
 LOG_Z = 5.0
 LOC = np.array([3.0, -20.0, 0.1], dtype=np.float32)
@@ -72,10 +79,99 @@ def test_particles_may_be_pytrees_and_methods_may_learn_nothing():
     assert draws["a"].shape == (7,) and draws["b"].shape == (7, 2)
 
 
-@pytest.mark.parametrize("shape", [{}, {"dim": 2, "example": np.zeros(2)}], ids=["neither", "both"])
-def test_the_shape_of_a_particle_is_said_once(shape):
-    with pytest.raises(ValueError, match=r"dim=.*example=.*only one"):
-        nvi.sample(shifted, jax.random.key(0), **shape)
+def coin(flips, a=2.0):
+    p = numpyro.sample("p", dist.Beta(a, 1.5))
+    numpyro.deterministic("odds", p / (1 - p))
+    with numpyro.plate("flips", len(flips)):
+        numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+
+FLIPS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 1, 0])
+
+
+def test_a_numpyro_model_gives_its_evidence_and_its_sites():
+    """Beta(2, 1.5) and ten flips: evidence and posterior mean in closed form, in the site's own support."""
+    posterior = nvi.sample(coin, jax.random.key(1), model_args=(FLIPS,), method="smc", num_levels=4, num_particles=1000)
+    ones, zeros = FLIPS.sum(), (1 - FLIPS).sum()
+    exact = betaln(2 + ones, 1.5 + zeros) - betaln(2, 1.5)
+    assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr < 0.3
+    assert posterior.samples.keys() == {"p", "odds"} and posterior.diagnosis == ()
+    mean, total = (2 + ones) / (3.5 + FLIPS.size), 3.5 + FLIPS.size
+    w = np.asarray(nvi.normalise(posterior.log_weights))
+    assert abs(w @ posterior.samples["p"] - mean) < 4.5 * np.sqrt(mean * (1 - mean) / (total + 1) / posterior.ess)
+    p = np.asarray(posterior.samples["p"])
+    np.testing.assert_allclose(posterior.samples["odds"], p / (1 - p), rtol=1e-4)
+
+
+def test_a_prior_far_away_is_where_the_search_starts():
+    """θ ~ N(10⁶, 100²), one observation: without the prior's draws the search would begin ten thousand of its widths away."""
+
+    def model(y):
+        theta = numpyro.sample("theta", dist.Normal(1e6, 100.0))
+        numpyro.sample("y", dist.Normal(theta, 100.0), obs=y)
+
+    posterior = nvi.sample(model, jax.random.key(2), model_args=(1e6 + 50.0,), method="smc", num_levels=4, num_particles=1000)
+    exact = dist.Normal(1e6, 100 * np.sqrt(2)).log_prob(1e6 + 50.0)
+    assert abs(posterior.log_Z - float(exact)) < max(4.5 * posterior.log_Z_stderr, 0.01)
+
+
+def test_an_improper_prior_is_said():
+    def model(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    y = np.array([0.5, 1.5], dtype=np.float32)
+    with pytest.warns(nvi.NestedviWarning, match="prior of 'mu' is improper: log Z has an arbitrary constant"):
+        posterior = nvi.sample(model, jax.random.key(3), model_args=(y,), method="smc", num_levels=4, num_particles=1000)
+    # ∫ N(y₁; μ, 1) N(y₂; μ, 1) dμ = N(y₁ − y₂; 0, 2).
+    exact = -0.5 * np.log(2 * np.pi * 2) - 0.25
+    assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr
+
+
+def test_a_posterior_that_runs_away_is_refused_by_name():
+    """A flat prior on a slope that nothing observes."""
+
+    def model(y):
+        b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.real, (2,), ()))
+        numpyro.sample("y", dist.Normal(b[0], 1.0), obs=y)
+
+    with pytest.raises(nvi.DensityError, match=r"log Z runs away: particles keep spreading along b\[1\].*proper prior"):
+        nvi.sample(model, jax.random.key(4), model_args=(0.3,))
+
+
+REFUSED = {
+    "neither": (shifted, {}, r"dim=.*example=.*only one"),
+    "both": (shifted, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
+    "density without shape": (nvi.Density(shifted), {}, r"dim=.*example=.*only one"),
+    "dim of zero": (shifted, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "empty example": (shifted, {"example": {}}, r"at least one coordinate; the example has none"),
+    "example of words": (shifted, {"example": "three"}, r"example of a particle must be a pytree of numbers"),
+    "other shape": (shifted, {"example": np.zeros(4)}, r"cannot score a particle shaped as example, of shapes \(4,\).*agree"),
+    "other keys": (lambda z: z["b"], {"example": {"a": 0.0}}, r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)"),
+    "not a scalar": (lambda z: z, {"dim": 2}, r"dim=2 says \(ValueError: A log density must return a scalar"),
+    "integers": (lambda z: 3, {"dim": 2}, r"returns one real number; got int"),
+    "data for a density": (shifted, {"dim": 3, "model_args": (1,)}, r"bind its data with a lambda"),
+    "data twice": (nvi.NumpyroModel(coin, (FLIPS,)), {"model_args": (1,)}, r"holds its data already"),
+    "missing data": (coin, {}, r"coin\(flips, a=2.0\) cannot be called .* 'flips'"),
+    "wrong keyword": (coin, {"model_args": (FLIPS,), "model_kwargs": {"b": 1}}, r"unexpected keyword argument 'b'"),
+    "failing model": (coin, {"model_args": (3,)}, r"coin failed when it was run once: TypeError: .*len"),
+    "no latent sites": (lambda: numpyro.sample("x", dist.Normal(), obs=1.0), {}, r"has no latent sites"),
+    "unknown method": (shifted, {"dim": 3, "method": "nvir-sta"}, r"Did you mean 'nvir-star'\?"),
+    "few particles": (shifted, {"dim": 3, "num_particles": 5}, r"num_particles of 20 or more; got 5"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
+    thing, options, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message) as error:
+        nvi.sample(thing, jax.random.key(0), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_model_at_all_is_a_type_error():
+    with pytest.raises(TypeError, match="got str"):
+        nvi.sample("funnel", jax.random.key(0))
 
 
 def test_a_density_without_mass_is_refused_before_training():
@@ -87,9 +183,13 @@ def test_a_density_without_mass_is_refused_before_training():
 def test_heavy_tails_are_not_passed_over():
     """Cauchy tails in two dimensions, weighted against a Gaussian: k̂ warns."""
     heavy = lambda z: -jnp.sum(jnp.log1p((z / 0.01) ** 2)) - 2 * np.log(np.pi * 0.01)  # noqa: E731
-    with pytest.warns(nvi.NestedviWarning, match=r"k̂ = .* > 0.7"):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         posterior = nvi.sample(heavy, jax.random.key(0), dim=2, method="ais", num_levels=2, num_particles=500)
     assert posterior.khat > 0.7
+    assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
+    said = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
+    assert tuple(said) == posterior.diagnosis
 
 
 def test_the_pilot_finds_place_and_size():
@@ -100,8 +200,22 @@ def test_the_pilot_finds_place_and_size():
     assert (abs(found.spread / SCALE - 1) < 0.2).all(), found.spread
 
 
-def test_draws_for_arviz(posterior):
-    pytest.importorskip("arviz")
-    data = posterior.to_arviz(jax.random.key(0), 50)
-    (name,) = data.posterior.data_vars
-    assert data.posterior[name].shape[:2] == (1, 50)
+def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
+    """A function under a name of its own gets the density on vectors, the prior's draws and the budget; its answer is used."""
+    from nestedvi.evaluate.answer import Answer
+
+    seen = {}
+
+    def mine(key, density, dim, **options):
+        seen.update(options, dim=dim, prior_shape=options["prior"](key, 7).shape, value=density.log_gamma(jnp.zeros(dim)))
+        return Answer(jnp.zeros((30, dim)), jnp.zeros(30), 1.25, 0.1, ("It is made up.",))
+
+    monkeypatch.setitem(ANSWERS, "smc", mine)
+    with pytest.warns(nvi.NestedviWarning, match=r"^It is made up\.$"):
+        posterior = nvi.sample(coin, jax.random.key(0), model_args=(FLIPS,), method="smc", num_particles=30, num_steps=5)
+    assert (posterior.log_Z, posterior.log_Z_stderr, posterior.diagnosis) == (1.25, 0.1, ("It is made up.",))
+    np.testing.assert_allclose(posterior.samples["p"], 0.5)
+    assert (seen["dim"], seen["prior_shape"], seen["num_particles"], seen["num_steps"]) == (1, (7, 1), 30, 5)
+    assert seen["method"] == "smc" and np.isfinite(seen["value"])
+    with pytest.raises(nvi.UnknownNameError, match="Did you mean 'smc'"):
+        nvi.sample(coin, jax.random.key(0), model_args=(FLIPS,), method="smk")

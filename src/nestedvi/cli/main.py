@@ -35,6 +35,7 @@ out_console, err_console = Console(), Console(stderr=True)
 UsageError: Any = typer.BadParameter.__base__
 
 _SCHEDULES = "How levels are run in training: sequential, two-phase or level-parallel."
+_MOST_ROWS = 60
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness; the same seed gives the same result.")]
 
@@ -93,6 +94,71 @@ def methods(as_json: Json = False) -> None:
     for row in rows:
         table.add_row(*(" ".join(x) if isinstance(x, list) else str(x) for x in (row[c] for c in columns)))
     out_console.print(table)
+
+
+@app.command()
+def targets(as_json: Json = False) -> None:
+    """Print the built-in targets: dimension, log Z and where that number comes from."""
+    from nestedvi.densities.targets import TARGETS
+
+    columns = ("dim", "log_Z", "source", "about")
+    rows = [{"id": name, **{column: getattr(target, column) for column in columns}} for name, target in TARGETS.items()]
+    if as_json:
+        _print_json({"rows": rows})
+        return
+    table = Table(title="Targets", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("id", "dim", "log Z", "source", "about"):
+        table.add_column(column, no_wrap=column == "id", justify="right" if column in ("dim", "log Z") else "left")
+    for row in rows:
+        table.add_row(row["id"], str(row["dim"]), f"{row['log_Z']:.6g}", row["source"], row["about"])
+    out_console.print(table)
+
+
+@app.command()
+def sample(
+    model: Annotated[str, typer.Argument(help="path/to/file.py:name of a NumPyro model or a log density, or a built-in target.")],
+    data: Annotated[str | None, typer.Option(help=".npz or .csv: arrays or columns become the model's arguments.")] = None,
+    dim: Annotated[int | None, typer.Option(help="The size of a particle, for a log density.")] = None,
+    method: Annotated[str | None, typer.Option(help="See 'nestedvi methods'.", show_default="that of nvi.sample")] = None,
+    particles: Annotated[int | None, typer.Option(help="Weighted particles to return.", show_default="2000")] = None,
+    levels: Annotated[int | None, typer.Option(help="K, the number of densities.", show_default="the method's")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="the method's")] = None,
+    out: Annotated[str, typer.Option(help="Folder for posterior.json, posterior.nc and posterior.png.")] = "nestedvi-sample",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Posterior and evidence of your own model.
+
+    Prints means, quantiles and log Z with its standard error, and says in plain words if they should not be trusted.
+    """
+    from nestedvi.experiments.own_model import OwnModelConfig, run_own_model
+    from nestedvi.train.progress import ProgressBar
+
+    config = OwnModelConfig(model, data, dim, method, levels, particles, steps, seed)
+    posterior, content, written = run_own_model(config, out, progress=ProgressBar("sampling", err_console))
+    if as_json:
+        _print_json(content)
+        return
+    _show_posterior(posterior.summary(), content["log_Z_true"])
+    out_console.print("Wrote " + ", ".join(escape(f"{out}/{name}") for name in written), soft_wrap=True)
+    if "posterior.nc" not in written:
+        out_console.print(escape("No posterior.nc: ArviZ is not installed (pip install 'nestedvi[arviz]')."), soft_wrap=True)
+
+
+def _show_posterior(summary: Any, truth: float | None) -> None:
+    table = Table(title="Posterior", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("site", no_wrap=True)
+    for column in summary.rows[0].values:
+        table.add_column(column, justify="right")
+    shown = summary.rows[:_MOST_ROWS]
+    for row in shown:
+        table.add_row(escape(row.name), *(f"{value:.4g}" for value in row.values.values()))
+    out_console.print(table)
+    if len(shown) < len(summary.rows):
+        out_console.print(f"… and {len(summary.rows) - len(shown)} more; all are in posterior.json")
+    for name, said in summary.facts().items():
+        known = f"   (true {truth:.4f})" if name == "log Z" and truth is not None else ""
+        out_console.print(f"{name}: {escape(said)}{known}", highlight=False, soft_wrap=True)
 
 
 def _method_row(name: str, method: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from nestedvi._types import Ancestors, Flag, Key, LogWeights, Uniforms, Weights
+from nestedvi._types import Ancestors, Flag, Key, LogWeights, Scalar, Uniforms, Weights
 from nestedvi.errors import UnknownNameError
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 
@@ -25,6 +25,7 @@ __all__ = [
     "Residual",
     "Stratified",
     "Systematic",
+    "systematic",
     "take",
 ]
 
@@ -74,12 +75,16 @@ class Stratified(AbstractScheme):
         return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
 
 
+def systematic(u: Scalar, w_bar: Weights, num: int) -> Ancestors:
+    """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they come in order."""
+    return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
+
+
 class Systematic(AbstractScheme):
     """One uniform shifts a comb of S equally spaced points."""
 
     def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
-        num = w_bar.shape[0]
-        return _inverse_cdf((jnp.arange(num) + u[0]) / num, w_bar)
+        return systematic(u[0], w_bar, w_bar.shape[0])
 
 
 class Residual(AbstractScheme):
