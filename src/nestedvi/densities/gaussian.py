@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, check_shape
 
-__all__ = ["DiagonalNormal", "GaussianMixture"]
+__all__ = ["CorrelatedMixture", "DiagonalNormal", "GaussianMixture"]
 
 
 class DiagonalNormal(AbstractSampleable):
@@ -77,3 +77,36 @@ class GaussianMixture(AbstractSampleable):
         key_component, key_noise = jax.random.split(key)
         mean = self.means[jax.random.categorical(key_component, self.log_weights)]
         return mean + np.sqrt(self.variance) * jax.random.normal(key_noise, mean.shape, mean.dtype)
+
+
+class CorrelatedMixture(AbstractSampleable):
+    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with roots L_m, normalised; draws carry no gradient."""
+
+    means: Float[Array, "components dim"]
+    roots: Float[Array, "components dim dim"]
+    inverses: Float[Array, "components dim dim"]
+    log_weights: Float[Array, " components"]
+
+    def __init__(self, means, roots, log_weights):
+        self.means, self.roots = jnp.asarray(means), jnp.asarray(roots)
+        self.inverses = jnp.linalg.inv(self.roots)
+        self.log_weights = jax.nn.log_softmax(jnp.asarray(log_weights))
+
+    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        eps = jnp.einsum("mij,mj->mi", self.inverses, z - self.means)
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
+        log_p = -0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
+        return jax.nn.logsumexp(self.log_weights + log_p)
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.means.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Float[Array, " dim"]:
+        key_component, key_noise = jax.random.split(key)
+        m = jax.random.categorical(key_component, self.log_weights)
+        return self.means[m] + self.roots[m] @ jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)

@@ -13,10 +13,17 @@ from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.methods import Method
 
-__all__ = ["Answer", "AnswerFunction", "PriorDraws"]
+__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws"]
 
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
+
+
+class Cost(NamedTuple):
+    """Gradients of the target for each particle that is returned: to find and learn the sampler, and to run it."""
+
+    learning: float
+    sampling: float
 
 
 class Answer(NamedTuple):
@@ -28,10 +35,12 @@ class Answer(NamedTuple):
     log_Z_stderr: float
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
+    cost: Cost | None = None
 
 
 class AnswerFunction(Protocol):
-    """`prior` draws from the model's prior where it has one; a way of answering may start from it or ignore it."""
+    """`num_levels` and `num_steps` are None where the user gave none: each way has numbers of its own. `prior` draws from the
+    model's prior where it has one; a way of answering may start from it or ignore it."""
 
     def __call__(
         self,
@@ -40,9 +49,9 @@ class AnswerFunction(Protocol):
         dim: int,
         *,
         method: str | Method,
-        num_levels: int,
+        num_levels: int | None,
         num_particles: int,
-        num_steps: int,
+        num_steps: int | None,
         progress: Any,
         prior: PriorDraws | None = None,
     ) -> Answer: ...

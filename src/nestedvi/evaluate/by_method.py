@@ -20,6 +20,7 @@ __all__ = ["answer_by_method"]
 # Training happens in coordinates where the pilot's spread is this: the kernels' unit noise is a fifth of it, as in the paper.
 _SPREAD = 5.0
 _BATCHES = 10
+_LEVELS, _STEPS = 8, 3000
 
 
 def answer_by_method(
@@ -28,13 +29,14 @@ def answer_by_method(
     dim: int,
     *,
     method: str | Method,
-    num_levels: int,
+    num_levels: int | None,
     num_particles: int,
-    num_steps: int,
+    num_steps: int | None,
     progress: Any = False,
     prior: PriorDraws | None = None,
 ) -> Answer:
     """`num_particles` weighted particles from ten independent batches of the trained sampler."""
+    num_levels, num_steps = num_levels or _LEVELS, num_steps or _STEPS
     key_pilot, key_build, key_fit, key_run = jax.random.split(key, 4)
     row = get_method(method)
     place, doubts = locate(key_pilot, density, dim, prior)

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from nestedvi._types import Key
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.evaluate.answer import AnswerFunction
+from nestedvi.evaluate.auto import answer_auto, answer_smc
 from nestedvi.evaluate.by_method import answer_by_method
 from nestedvi.evaluate.posterior import Posterior, make_posterior
 from nestedvi.evaluate.problem import make_problem
@@ -20,7 +21,7 @@ from nestedvi.methods import METHODS, Method
 __all__ = ["ANSWERS", "sample"]
 
 # Ways of answering that are no row of the methods table, by the name that `method` gives them; they go before rows of that name.
-ANSWERS: dict[str, AnswerFunction] = {}
+ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
 
 
 def sample(
@@ -31,10 +32,10 @@ def sample(
     model_kwargs: Mapping[str, Any] | None = None,
     dim: int | None = None,
     example: PyTree = None,
-    method: str | Method = "nvir-star",
-    num_levels: int = 8,
+    method: str | Method = "auto",
+    num_levels: int | None = None,
     num_particles: int = 2000,
-    num_steps: int = 3000,
+    num_steps: int | None = None,
     progress: Any = False,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log density.
@@ -44,7 +45,9 @@ def sample(
     - `model`: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence, the samples a dict of sites.
       Or, with `dim` or `example`, a log density: a function of one particle, a density, or a NumPyro distribution.
     - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
-    - `method`: a row of `nestedvi methods`; it is trained for `num_steps` steps unless it learns nothing.
+    - `method`: "auto" learns a base from a pilot run and needs no tuning; "smc" is adaptive tempered SMC without learning; or a
+      row of `nestedvi methods`, trained for `num_steps` steps (3000) unless it learns nothing.
+    - `num_levels`: how many densities lead to the target; the method's own number unless given.
     - `num_particles`: how many particles to return, from independent batches.
 
     Warns with every sentence of the posterior's `diagnosis`.
@@ -60,7 +63,7 @@ def sample(
     if num_particles < 20:
         raise ValueError(f"The standard error of log Z needs ten batches: num_particles of 20 or more; got {num_particles}.")
     problem = make_problem(model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example)
-    budget = {"num_levels": num_levels, "num_particles": num_particles, "num_steps": num_steps}
+    budget: dict[str, Any] = {"num_levels": num_levels, "num_particles": num_particles, "num_steps": num_steps}
     try:
         found = answer(key, problem.density, problem.dim, method=method, **budget, progress=progress, prior=problem.prior)
     except RunawayError as error:

@@ -17,10 +17,11 @@ from jaxtyping import Array, Float, PyTree
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.kernels.base import AbstractTransition, Context, Scores
 
-__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores"]
+__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores", "log_gamma_of"]
 
 
-def _log_gamma(context: Context) -> Callable[[Particle], Scalar]:
+def log_gamma_of(context: Context) -> Callable[[Particle], Scalar]:
+    """z ↦ log γ_k(z), or an error that says why there is none."""
     if context.log_gamma is None:
         raise ValueError(
             "An MCMC move needs a density γ_k that can be evaluated on its own; this path only gives increments "
@@ -31,7 +32,7 @@ def _log_gamma(context: Context) -> Callable[[Particle], Scalar]:
 
 def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
     """The scores of any γ_k-invariant move from z_{k-1} to z_k."""
-    log_gamma = _log_gamma(context)
+    log_gamma = log_gamma_of(context)
     before = log_gamma(z_prev)
     # A particle that γ_k excludes has v_k = 0, wherever it went from there.
     log_r = jnp.where(jnp.isneginf(before), -jnp.inf, before - log_gamma(z))
@@ -66,7 +67,7 @@ class RandomWalk(AbstractInvariantMove):
     steps: int = eqx.field(static=True, default=1)
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
-        log_gamma = _log_gamma(context)
+        log_gamma = log_gamma_of(context)
 
         def step(carry, key_step):
             z, log_density = carry
@@ -93,4 +94,4 @@ class Invariant(AbstractInvariantMove):
     step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
-        return self.step(key, z_prev, _log_gamma(context)), None
+        return self.step(key, z_prev, log_gamma_of(context)), None

@@ -1,0 +1,135 @@
+"""A flexible density on vectors: coordinate by coordinate, each a mixture whose place, width and shape the earlier ones set.
+
+    p(y) = Π_i p(y_i | y_<i),    y_i = a_i(y_<i) + e^{b_i(y_<i)} s_i,    s_i ~ Σ_c π_c N(m_c, σ_c²)
+
+a and b are linear, so that a width that grows exponentially along another coordinate (a funnel) goes on where there were no data;
+π, m and σ come from a small network of y_<i. With all of them zero the coordinates are independent.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractSampleable
+
+__all__ = ["AutoregressiveMixture"]
+
+Vector = Float[Array, " dim"]
+# The network sees coordinates within this range, so that it stays what it was beyond the data; widths stay within float32.
+_SEEN, _LOG_WIDTHS = 8.0, (-14.0, 8.0)
+# How much wider a coordinate is where it was drawn wide.
+_WIDER = 2.5
+
+
+class _Conditional(eqx.Module):
+    """Log shares, means and log widths of a coordinate's components."""
+
+    log_share: Float[Array, "*rest components"]
+    mean: Float[Array, "*rest components"]
+    log_width: Float[Array, "*rest components"]
+
+    def log_prob(self, y: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
+        eps = (y[..., None] - self.mean) * jnp.exp(-self.log_width)
+        return jax.nn.logsumexp(self.log_share - 0.5 * eps**2 - self.log_width, axis=-1) - 0.5 * np.log(2 * np.pi)
+
+    def wide(self) -> tuple[Float[Array, "*rest"], Float[Array, "*rest"]]:
+        """Mean and scale of a Gaussian that is wider than all components together."""
+        share = jnp.exp(self.log_share)
+        mean = jnp.sum(share * self.mean, axis=-1)
+        square = jnp.exp(2 * self.log_width) + (self.mean - mean[..., None]) ** 2
+        return mean, _WIDER * jnp.sqrt(jnp.sum(share * square, axis=-1))
+
+
+class AutoregressiveMixture(AbstractSampleable):
+    """The density above; a share `wide` of its draws has one coordinate drawn from a much wider Gaussian, early ones more often.
+
+    Those draws look for mass where there were no data; what later coordinates do there follows from the learned dependence.
+    Draws carry no gradient.
+    """
+
+    features: Float[Array, "dim dim hidden"]
+    feature_bias: Float[Array, "dim hidden"]
+    heads: Float[Array, "dim hidden outputs"]
+    head_bias: Float[Array, "dim outputs"]
+    linear: Float[Array, "dim dim 2"]
+    wide: Scalar
+
+    def __init__(self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16):
+        """Starts with independent coordinates: components at the data's quantiles."""
+        dim = y.shape[1]
+        key_features, key_bias = jax.random.split(key)
+        self.features = jax.random.normal(key_features, (dim, dim, hidden)) / np.sqrt(dim)
+        self.feature_bias = 0.5 * jax.random.normal(key_bias, (dim, hidden))
+        self.heads = jnp.zeros((dim, hidden, 3 * components))
+        places = jnp.quantile(y, (jnp.arange(components) + 0.5) / components, axis=0).T
+        width = 1.5 / np.sqrt(components) * jnp.std(y, axis=0)[:, None] + 1e-3
+        self.head_bias = jnp.concatenate([jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1)
+        self.linear = jnp.zeros((dim, dim, 2))
+        self.wide = jnp.zeros(())
+
+    @property
+    def dim(self) -> int:
+        return self.features.shape[0]
+
+    def _conditional(self, h: Float[Array, "*rest outputs"], place_width: Float[Array, "*rest 2"]) -> _Conditional:
+        log_share, mean, log_width = jnp.split(h, 3, axis=-1)
+        place, log_scale = place_width[..., :1], jnp.clip(place_width[..., 1:], -10.0, 10.0)
+        log_width = jnp.clip(log_width + log_scale, *_LOG_WIDTHS)
+        return _Conditional(jax.nn.log_softmax(log_share), place + jnp.exp(log_scale) * mean, log_width)
+
+    def _all(self, y: Vector) -> _Conditional:
+        """Every coordinate's conditional, given those before it."""
+        before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
+        seen = before * jnp.clip(y, -_SEEN, _SEEN)
+        hidden = jax.nn.silu(jnp.einsum("ij,ijh->ih", seen, self.features) + self.feature_bias)
+        outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
+        return self._conditional(outputs, jnp.einsum("ij,ijc->ic", before * y, self.linear))
+
+    def _one(self, y: Vector, i) -> _Conditional:
+        """Coordinate i's conditional; y is zero from there on."""
+        hidden = jax.nn.silu(jnp.clip(y, -_SEEN, _SEEN) @ self.features[i] + self.feature_bias[i])
+        return self._conditional(hidden @ self.heads[i] + self.head_bias[i], y @ self.linear[i])
+
+    def _log_turns(self) -> Float[Array, " dim"]:
+        """How often each coordinate is the wide one."""
+        return jax.nn.log_softmax(-jnp.log(1.0 + jnp.arange(self.dim)))
+
+    def log_core(self, y: Vector) -> Scalar:
+        """log p(y) without wide draws: what is fitted."""
+        return jnp.sum(self._all(y).log_prob(y))
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        conditional = self._all(z)
+        core = conditional.log_prob(z)
+        mean, scale = conditional.wide()
+        wide = -0.5 * ((z - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi)
+        # One coordinate's factor is replaced by the wide one.
+        replaced = jax.nn.logsumexp(self._log_turns() + wide - core)
+        return jnp.sum(core) + jnp.logaddexp(jnp.log1p(-self.wide), jnp.log(self.wide) + replaced)
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.heads.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Vector:
+        key_wide, key_turn, key_draws = jax.random.split(key, 3)
+        turn = jnp.where(jax.random.uniform(key_wide) < self.wide, jax.random.categorical(key_turn, self._log_turns()), -1)
+
+        def draw(y, inputs):
+            i, key = inputs
+            key_component, key_noise = jax.random.split(key)
+            conditional, noise = self._one(y, i), jax.random.normal(key_noise)
+            c = jax.random.categorical(key_component, conditional.log_share)
+            mean, scale = conditional.wide()
+            usual = conditional.mean[c] + jnp.exp(conditional.log_width[c]) * noise
+            return y.at[i].set(jnp.where(turn == i, mean + scale * noise, usual)), None
+
+        inputs = jnp.arange(self.dim), jax.random.split(key_draws, self.dim)
+        return jax.lax.scan(draw, jnp.zeros(self.dim, self.heads.dtype), inputs)[0]

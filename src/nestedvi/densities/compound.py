@@ -1,0 +1,101 @@
+"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many widths at once."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractSampleable
+
+__all__ = ["Affine", "Experts", "ScaleMixture"]
+
+Vector = Float[Array, " dim"]
+
+
+class Affine(AbstractSampleable):
+    """The density of shift + matrix · y for y from a normalised `part`."""
+
+    part: AbstractSampleable
+    shift: Vector
+    matrix: Float[Array, "dim dim"]
+    inverse: Float[Array, "dim dim"]
+    log_det: Scalar
+
+    def __init__(self, part: AbstractSampleable, shift, matrix):
+        self.part, self.shift, self.matrix = part, jnp.asarray(shift), jnp.asarray(matrix)
+        self.inverse, self.log_det = jnp.linalg.inv(self.matrix), jnp.linalg.slogdet(self.matrix)[1]
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        return self.part.log_gamma(self.inverse @ (z - self.shift)) - self.log_det
+
+    @property
+    def log_Z(self) -> Scalar:
+        return self.part.log_Z
+
+    @property
+    def reparameterised(self) -> bool:
+        return self.part.reparameterised
+
+    def sample(self, key: Key) -> Vector:
+        return self.shift + self.matrix @ self.part.sample(key)
+
+
+class Experts(AbstractSampleable):
+    """Σ_j a_j q_j(z), a mixture of normalised densities of any kinds; draws carry no gradient."""
+
+    parts: tuple[AbstractSampleable, ...]
+    log_weights: Float[Array, " parts"]
+
+    def __init__(self, parts: Sequence[AbstractSampleable], log_weights):
+        self.parts, self.log_weights = tuple(parts), jax.nn.log_softmax(jnp.asarray(log_weights))
+
+    def log_parts(self, z: Vector) -> Float[Array, " parts"]:
+        """log q_j(z) for every part."""
+        return jnp.stack([part.log_gamma(z) - part.log_Z for part in self.parts])
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        return jax.nn.logsumexp(self.log_weights + self.log_parts(z))
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.log_weights.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Vector:
+        key_part, *keys = jax.random.split(key, len(self.parts) + 1)
+        draws = jnp.stack([part.sample(k) for part, k in zip(self.parts, keys, strict=True)])
+        return draws[jax.random.categorical(key_part, self.log_weights)]
+
+
+class ScaleMixture(AbstractSampleable):
+    """An equal mixture of N(0, s² I) over widths s: heavy enough for a target of unknown size, and the same in any rotation."""
+
+    scales: Float[Array, " widths"]
+    dim: int = eqx.field(static=True)
+
+    def __init__(self, dim: int, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0)):
+        self.scales, self.dim = jnp.asarray(scales), dim
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        log_p = -0.5 * jnp.sum(z**2) / self.scales**2 - self.dim * jnp.log(self.scales)
+        return jax.nn.logsumexp(log_p) - np.log(len(self.scales)) - 0.5 * self.dim * np.log(2 * np.pi)
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.scales.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Vector:
+        key_width, key_noise = jax.random.split(key)
+        width = self.scales[jax.random.randint(key_width, (), 0, len(self.scales))]
+        return width * jax.random.normal(key_noise, (self.dim,), self.scales.dtype)

@@ -1,0 +1,217 @@
+"""`method="auto"`: find the target, learn a base, run a short sampler from it. `method="smc"`: tempered SMC, nothing learned.
+
+The base q_1 matters more than the moves after it, and it is what is learned here, by the first term of the nested objective. A
+pilot run finds particles; rounds of refitting the base and running from it turn them into better ones; then everything is
+frozen and fresh particles give an unbiased Ẑ. Temperatures come from the last adaptive run, spread evenly over the levels.
+"""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.densities.compound import Experts, ScaleMixture
+from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
+from nestedvi.evaluate.locate import Located, check_found, find_coordinates, find_runaway
+from nestedvi.evaluate.smc import MAX_LEVELS, Plan, Tempering, tempering
+from nestedvi.kernels.hmc import Hamiltonian
+from nestedvi.methods import Method
+from nestedvi.particles.resampling import Resampling
+from nestedvi.particles.weights import log_Z_hat_stderr
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.schedules import AbstractSchedule
+from nestedvi.sampler.nested import NestedSampler, Stacked, check_run, run
+from nestedvi.train.progress import as_reporter
+from nestedvi.train.refit import refit_base
+
+__all__ = ["answer_auto", "answer_smc"]
+
+_BATCHES = 10
+_LEVELS, _LEAPS = 17, 10
+_PILOT = Plan(ess_share=0.7, moves=3, extra=4)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=4)
+# The share of the base's draws that look beyond its particles, round by round: first to find mass, then to be safe.
+_WIDE = (0.3, 0.3, 0.2, 0.1)
+# Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
+_FAMILY, _FOLDS = 20, 7
+# No learning: temperatures closer together and more moves at each, in batches large enough to be tuned from.
+_SMC = Plan(ess_share=0.8, moves=3)
+_SMC_BATCHES = 4
+
+
+class _Betas(AbstractSchedule):
+    """Temperatures as an array, so that other values need no new compilation."""
+
+    values: Float[Array, " levels"]
+
+    @property
+    def num_levels(self) -> int:
+        return self.values.shape[0]
+
+    def betas(self) -> Float[Array, " levels"]:
+        return self.values
+
+
+def answer_auto(
+    key: Key,
+    density: AbstractDensity,
+    dim: int,
+    *,
+    method: str | Method = "auto",
+    num_levels: int | None = None,
+    num_particles: int = 2000,
+    num_steps: int | None = None,
+    progress: Any = False,
+    prior: PriorDraws | None = None,
+) -> Answer:
+    """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1 Hamiltonian moves.
+
+    What it learns does not depend on the user's coordinates. `num_steps` is not used: fitting stops where held-out particles say.
+    """
+    keys = jax.random.split(key, 2 * len(_WIDE) + 3)
+    stages = _Stages(progress, 2 * len(_WIDE) + 2)
+    located, found = _pilot(keys[0], density, dim, prior, num_particles)
+    stages.done(log_Z=found.log_Z_hat)
+    gradients, seen, estimates = int(found.gradients), [found.history], []
+    for r, wide in enumerate(_WIDE):
+        base = _refit(keys[2 * r + 1], seen, wide)
+        stages.done()
+        found = tempering(keys[2 * r + 2], base, located, _ROUND, num_particles=num_particles, step_size=found.step_size)
+        stages.done(log_Z=found.log_Z_hat)
+        gradients += int(found.gradients)
+        estimates.append(float(found.log_Z_hat))
+        seen = [*seen[-1:], found.history] if r > 0 else [found.history]
+    sampler = freeze(base, located, found, num_levels or _LEVELS)
+    per_batch = -(-num_particles // _BATCHES)
+    runs = _run_batches(jax.random.split(keys[-1], _BATCHES), sampler, per_batch)
+    check_run(runs.info, per_batch)
+    log_Z, stderr = (float(x) for x in log_Z_hat_stderr(runs.log_Z_hat))
+    stages.done(log_Z=log_Z)
+    shift = float(jnp.sum(jnp.log(located.scale)))
+    z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
+    log_w = runs.particles.log_w.reshape(-1)[:num_particles] + shift
+    doubts = (*_doubts(found), *_restless(estimates[-1], log_Z, stderr))
+    sampling = (sampler.num_levels - 1) * (_LEAPS + 1)
+    return Answer(z, log_w, log_Z + shift, stderr, doubts, sampler, Cost(gradients, sampling))
+
+
+def answer_smc(
+    key: Key,
+    density: AbstractDensity,
+    dim: int,
+    *,
+    method: str | Method = "smc",
+    num_levels: int | None = None,
+    num_particles: int = 2000,
+    num_steps: int | None = None,
+    progress: Any = False,
+    prior: PriorDraws | None = None,
+) -> Answer:
+    """`num_particles` from four adaptive runs; the number of levels is found, not given."""
+    key_pilot, key_run = jax.random.split(key)
+    stages = _Stages(progress, 2)
+    key_prior, key_settle = jax.random.split(key_pilot)
+    located = find_coordinates(key_prior, density, dim, prior)
+    per_batch = -(-num_particles // _SMC_BATCHES)
+    keys = jax.random.split(key_run, _SMC_BATCHES)
+    found = [tempering(k, ScaleMixture(dim), located, _SMC, num_particles=per_batch) for k in keys]
+    stages.done(log_Z=found[0].log_Z_hat)
+    z = jnp.concatenate([f.z for f in found])
+    _check(located, z, prior is not None)
+    find_runaway(key_settle, located, z)
+    stages.done()
+    shift = float(jnp.sum(jnp.log(located.scale)))
+    estimates = jnp.stack([f.log_Z_hat for f in found])
+    log_Z, stderr = log_Z_hat_stderr(estimates)
+    # Particles of a batch are equally weighted; batches count by their estimates.
+    log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
+    doubts = tuple({sentence for f in found for sentence in _doubts(f)})
+    cost = Cost(0.0, float(np.mean([f.gradients for f in found])))
+    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), doubts, None, cost)
+
+
+def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
+    """A sampler of `num_levels` densities with an adaptive run's temperatures, spread evenly, its metric and its steps."""
+    num, count = int(found.num_levels), num_levels - 1
+    at = np.arange(1, count + 1) / count
+    betas = np.interp(at, np.arange(num + 1) / num, np.concatenate([[0.0], np.asarray(found.betas[:num])]))
+    sizes = np.interp(at, np.arange(1, num + 1) / num, np.asarray(found.step_sizes[:num]))
+    dtype = found.root.dtype
+    moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (count, *found.root.shape)), _LEAPS)
+    path = Annealing(base, target, _Betas(jnp.asarray(np.concatenate([[0.0], betas]), dtype)))
+    return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
+
+
+def _pilot(key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | None, num: int) -> tuple[Located, Tempering]:
+    """Coordinates to work in, and a first run from a wide base; raises where there is nothing to be found."""
+    key_prior, key_run, key_settle = jax.random.split(key, 3)
+    located = find_coordinates(key_prior, density, dim, prior)
+    found = tempering(key_run, ScaleMixture(dim), located, _PILOT, num_particles=num)
+    _check(located, found.z, prior is not None)
+    settled = find_runaway(key_settle, located, found.z)
+    if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
+        # A direction far wider than the search began with: once more, in units that fit it.
+        wider = Located(density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
+        return wider, tempering(key_run, ScaleMixture(dim), wider, _PILOT, num_particles=num)
+    return located, found
+
+
+def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) -> None:
+    found = bool(jnp.any(jnp.isfinite(jax.vmap(located.log_gamma)(z))))
+    check_found(found, jnp.mean(z, axis=0), jnp.std(z, axis=0), has_prior)
+
+
+def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: float) -> Experts:
+    """A base from the particles of the last runs; of several runs every so many moves, so that the numbers stay the same."""
+    z = jnp.concatenate([history[i :: len(seen)] for i, history in enumerate(seen)])
+    held = (np.arange(z.shape[1]) // _FAMILY) % _FOLDS == 0
+    rows = lambda pick: z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2])  # noqa: E731
+    return refit_base(key, rows(~held), rows(held), wide=wide)
+
+
+@eqx.filter_jit
+def _run_batches(keys: Key, sampler: NestedSampler, num_particles: int) -> Any:
+    return jax.vmap(lambda k: run(k, sampler, num_particles))(keys)
+
+
+def _doubts(found: Tempering) -> tuple[str, ...]:
+    if float(found.beta) < 1:
+        return (
+            f"Tempering stopped at β = {float(found.beta):.3f} of 1 after {MAX_LEVELS} temperatures: the particles are not the "
+            "target's.",
+        )
+    return ()
+
+
+def _restless(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
+    """Mass that some runs find and others miss shows in estimates that differ by more than their error."""
+    gap = abs(before - log_Z)
+    if gap <= max(6 * stderr, 0.1):
+        return ()
+    return (
+        f"Two runs of the same sampler differ by {gap:.2f} in log Z, much more than the standard error {stderr:.2f}: some of the "
+        "mass is found only now and then. Use more particles.",
+    )
+
+
+class _Stages:
+    """Progress in stages instead of steps."""
+
+    def __init__(self, progress: Any, total: int):
+        self._reporter, self._count, self._total = as_reporter(progress), 0, total
+        self._began = time.perf_counter()
+        self._reporter.start(total, 0)
+
+    def done(self, **measures: Any) -> None:
+        """One more stage is done."""
+        self._count += 1
+        rate = self._count / (time.perf_counter() - self._began)
+        self._reporter.update(self._count, steps_per_second=rate, **{name: float(x) for name, x in measures.items()})
+        if self._count == self._total:
+            self._reporter.stop()

@@ -1,0 +1,77 @@
+"""Hamiltonian moves in coordinates that a root of the particles' covariance gives, with steps of many sizes."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestedvi._types import Flag, Key, Scalar
+from nestedvi.kernels.base import Context
+from nestedvi.kernels.mcmc import AbstractInvariantMove, log_gamma_of
+
+__all__ = ["Hamiltonian", "HamiltonianStep", "hamiltonian_step"]
+
+Vector = Float[Array, " dim"]
+# A quarter of the steps is shorter than the tuned size, by up to two decades: no one size suits a funnel's neck and its mouth.
+_SHORT_SHARE, _DECADES = 0.25, 2.0
+
+
+class HamiltonianStep(NamedTuple):
+    """Where the particle is, the probability with which its proposal was accepted, and whether the step was of the tuned size."""
+
+    z: Vector
+    acceptance: Scalar
+    tuned: Flag
+
+
+def hamiltonian_step(
+    key: Key, z: Vector, log_gamma: Callable[[Vector], Scalar], step_size: Scalar, root: Float[Array, "dim dim"], steps: int
+) -> HamiltonianStep:
+    """One trajectory of `steps` leapfrog steps, accepted or not: γ is left invariant. It takes steps + 1 gradients.
+
+    Momenta have covariance (root rootᵀ)⁻¹, so that a rotation of the coordinates rotates the move with them. The step's size is
+    drawn anew each time, without looking at z.
+    """
+    key_p, key_accept, key_short, key_size = jax.random.split(key, 4)
+    short = jax.random.uniform(key_short) < _SHORT_SHARE
+    size_short = 10.0 ** (-_DECADES * jax.random.uniform(key_size))
+    size = step_size * jnp.where(short, size_short, jnp.exp(0.2 * jax.random.normal(key_size)))
+    p = jax.random.normal(key_p, z.shape, z.dtype)
+
+    def slope(z: Vector) -> tuple[Scalar, Vector]:
+        value, gradient = jax.value_and_grad(log_gamma)(z)
+        # A trajectory that leaves the support goes straight on and is refused at its end.
+        return value, jnp.where(jnp.isfinite(gradient), gradient, 0.0) @ root
+
+    def leap(state, _):
+        z, p, g, _ = state
+        p = p + 0.5 * size * g
+        z = z + size * (root @ p)
+        value, g = slope(z)
+        return (z, p + 0.5 * size * g, g, value), None
+
+    start, g = slope(z)
+    (z_new, p_new, _, end), _ = jax.lax.scan(leap, (z, p, g, start), None, length=steps)
+    log_accept = end - start - 0.5 * jnp.sum(p_new**2) + 0.5 * jnp.sum(p**2)
+    log_accept = jnp.where(jnp.isnan(log_accept), -jnp.inf, jnp.minimum(log_accept, 0.0))
+    accept = jnp.log(jax.random.uniform(key_accept)) < log_accept
+    return HamiltonianStep(jnp.where(accept, z_new, z), jnp.exp(log_accept), ~short)
+
+
+class Hamiltonian(AbstractInvariantMove):
+    """A Hamiltonian trajectory that leaves γ_k invariant, on vectors.
+
+    ```python
+    nvi.Hamiltonian(step_size=0.3, root=jnp.eye(2), steps=10)
+    ```
+    """
+
+    step_size: Float[Array, ""]
+    root: Float[Array, "dim dim"]
+    steps: int = eqx.field(static=True, default=10)
+
+    def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:
+        return hamiltonian_step(key, z_prev, log_gamma_of(context), self.step_size, self.root, self.steps).z, None

@@ -1,0 +1,118 @@
+"""The first term of the nested objective on its own: a flexible q_1 by forward KL from particles, without the target's gradients.
+
+KL(π ‖ q_1) is, up to a constant, −E_π[log q_1]: maximum likelihood on the particles. Three families are fitted in coordinates
+that the particles themselves give, and a mixture of them is weighted on particles that were held out, so that the family that
+suits the target wins and none of them is ever gone.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.autoregressive import AutoregressiveMixture
+from nestedvi.densities.compound import Affine, Experts
+from nestedvi.train.em import fit_gaussian, fit_mixture, stack_experts
+from nestedvi.train.ica import independent_directions, whiten
+
+__all__ = ["fit_autoregressive", "refit_base"]
+
+Rows = Float[Array, "data dim"]
+Square = Float[Array, "dim dim"]
+
+# No family's weight falls below this: a defence against particles that miss some of the mass.
+_LEAST_WEIGHT = 0.02
+_BATCH, _EVERY = 512, 25
+
+
+class _Rotated(eqx.Module):
+    """An autoregressive mixture in directions of its own, learned together with it."""
+
+    directions: Square
+    density: AutoregressiveMixture
+
+    def log_prob(self, u: Float[Array, " dim"]) -> Scalar:
+        return self.density.log_core(self.directions @ u) + jnp.linalg.slogdet(self.directions)[1]
+
+
+def _group(at, _) -> str:
+    names = [part.name for part in at]
+    if names[0] == "directions":
+        return "directions"
+    return "linear" if names[1] == "linear" else "components" if names[1] == "head_bias" else "network"
+
+
+@eqx.filter_jit
+def fit_autoregressive(key: Key, u: Rows, held_out: Rows, *, alone: int = 300, together: int = 600) -> _Rotated:
+    """Likeliest directions and density for whitened data; of all steps' parameters those that are best on the held-out data.
+
+    First the coordinates are independent and only their directions and mixtures move; then they learn to depend on each other.
+    What is already independent is thereby found before the network can learn the data by heart.
+    """
+    key_directions, key_density, key_steps = jax.random.split(key, 3)
+    directions = independent_directions(key_directions, u)
+    model = _Rotated(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
+    rates = {"components": (2e-2, 2e-3), "directions": (4e-3, 2e-3), "network": (0.0, 2e-3), "linear": (0.0, 1e-2)}
+
+    def rule(first: float, second: float) -> optax.GradientTransformation:
+        parts = [optax.cosine_decay_schedule(first, alone), optax.cosine_decay_schedule(second, together)]
+        return optax.adam(optax.join_schedules(parts, [alone]))
+
+    groups = jax.tree_util.tree_map_with_path(_group, model)
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(10.0), optax.multi_transform({name: rule(*r) for name, r in rates.items()}, groups)
+    )
+
+    def loss(model: _Rotated, rows: Rows) -> Scalar:
+        return -jnp.mean(jax.vmap(model.log_prob)(rows))
+
+    def step(state, key):
+        model, memory = state
+        rows = u[jax.random.randint(key, (_BATCH,), 0, u.shape[0])]
+        updates, memory = optimiser.update(jax.grad(loss)(model, rows), memory, model)
+        return (optax.apply_updates(model, updates), memory), None
+
+    def stretch(state, key):
+        model, memory, best, lowest = state
+        (model, memory), _ = jax.lax.scan(step, (model, memory), jax.random.split(key, _EVERY))
+        value = loss(model, held_out)
+        better = value < lowest
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, best)
+        return (model, memory, best, jnp.where(better, value, lowest)), None
+
+    start = model, optimiser.init(model), model, loss(model, held_out)
+    keys = jax.random.split(key_steps, (alone + together) // _EVERY)
+    return jax.lax.scan(stretch, start, keys)[0][2]
+
+
+@eqx.filter_jit
+def _assemble(fitted: _Rotated, gaussian, mixture, mean, root, held_out: Rows, wide: Scalar) -> Experts:
+    flexible = eqx.tree_at(lambda d: d.wide, fitted.density, wide)
+    turned = Affine(flexible, jnp.zeros_like(mean), jnp.linalg.inv(fitted.directions))
+    parts = tuple(Affine(part, mean, root) for part in (gaussian, mixture, turned))
+    log_parts = jax.vmap(Experts(parts, jnp.zeros(3)).log_parts)(held_out)
+    weights = jnp.exp(stack_experts(log_parts)) + _LEAST_WEIGHT
+    return Experts(parts, jnp.log(weights))
+
+
+_whiten = jax.jit(whiten)
+
+
+def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Experts:
+    """A base for a nested sampler from particles of the target.
+
+    **Arguments:**
+
+    - `z`, `held_out`: particles to fit, and others that share no ancestors with them.
+    - `wide`: the share of the flexible part's draws that look beyond the particles.
+    """
+    key_mixture, key_flexible = jax.random.split(key)
+    mean, root, u = _whiten(z)
+    u_held = jax.scipy.linalg.solve_triangular(root, (held_out - mean).T, lower=True).T
+    dim = z.shape[1]
+    components = int(min(50, max(3, z.shape[0] // (10 * dim * (dim + 3)))))
+    mixture = fit_mixture(key_mixture, u, components)
+    fitted = fit_autoregressive(key_flexible, u, u_held)
+    return _assemble(fitted, fit_gaussian(u), mixture, mean, root, held_out, jnp.asarray(wide))
