@@ -1,5 +1,6 @@
 """Nested variational inference: learn the parts of nested importance samplers, level by level."""
 
+from nestedvi.densities.autoregressive import AutoregressiveMixture
 from nestedvi.densities.base import (
     AbstractDensity,
     AbstractSampleable,
@@ -10,9 +11,10 @@ from nestedvi.densities.base import (
     as_sampleable,
 )
 from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
+from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
-from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
+from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.densities.targets import (
     TARGETS,
@@ -61,6 +63,7 @@ from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.discrete import CategoricalKernel, DistributionKernel
 from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
+from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.kernels.joint import Joint
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
@@ -98,6 +101,7 @@ from nestedvi.train.amortised import AmortisedFit, AmortisedRecord, fit_amortise
 from nestedvi.train.fit import Fit, Record, fit
 from nestedvi.train.objective import Objective
 from nestedvi.train.progress import ProgressBar, Reporter
+from nestedvi.train.refit import refit_base
 from nestedvi.train.schedules import gradient
 
 __all__ = [
@@ -120,16 +124,19 @@ __all__ = [
     "AbstractScheme",
     "AbstractStateSpaceModel",
     "AbstractTransition",
+    "Affine",
     "AmortisedFit",
     "AmortisedRecord",
     "Annealing",
     "Append",
+    "AutoregressiveMixture",
     "BijectionFlow",
     "Brownian",
     "CategoricalKernel",
     "Chain",
     "CheckpointError",
     "Context",
+    "CorrelatedMixture",
     "DataError",
     "Density",
     "DensityError",
@@ -138,6 +145,7 @@ __all__ = [
     "Empirical",
     "Evaluation",
     "ExactLevel",
+    "Experts",
     "FDivergence",
     "Field",
     "Fit",
@@ -147,6 +155,7 @@ __all__ = [
     "GaussianMixture",
     "GivenSchedule",
     "GlobalStateSpace",
+    "Hamiltonian",
     "Independent",
     "InstanceEvaluation",
     "Invariant",
@@ -186,6 +195,7 @@ __all__ = [
     "Rings",
     "Rotated",
     "Run",
+    "ScaleMixture",
     "Scaled",
     "Scores",
     "Sequential",
@@ -229,6 +239,7 @@ __all__ = [
     "log_Z_hat_stderr",
     "normalise",
     "propose",
+    "refit_base",
     "resample",
     "restart",
     "ring",

@@ -322,6 +322,28 @@ def bench_step_command(
     out_console.print(table)
 
 
+@bench.command("targets")
+def bench_targets_command(
+    targets: Annotated[
+        str | None, typer.Option(help="Targets, separated by commas; -rotated turns one.", show_default="all eight")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="auto, smc, blackjax.", show_default="all three")] = None,
+    seeds: Annotated[int, typer.Option(help="Independent runs of each.")] = 10,
+    particles: Annotated[int, typer.Option(help="Particles that a run returns.")] = 2000,
+    out: Annotated[str, typer.Option(help="Folder for targets.json, targets.md and targets.png.")] = "nestedvi-benchmarks",
+    seed: Seed = 0,
+) -> None:
+    """Errors of log Z where it is known: learned, tempered SMC, and BlackJAX's (needs nestedvi[blackjax,targets]).
+
+    Every target and method is kept when it is done: the same command goes on after Ctrl-C.
+    """
+    from nestedvi.experiments.bench_targets import TargetsConfig, bench_targets
+
+    given = _given(targets=_names(targets), methods=_names(methods))
+    bench_targets(TargetsConfig(seeds=seeds, particles=particles, seed=seed, **given), out, console=err_console)
+    out_console.print((Path(out) / "targets.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+
+
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     _say("[yellow]warning:[/yellow]", message)
 

@@ -82,11 +82,12 @@ class AutoregressiveMixture(AbstractSampleable):
 
     def _all(self, y: Vector) -> _Conditional:
         """Every coordinate's conditional, given those before it."""
-        before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
-        seen = before * jnp.clip(y, -_SEEN, _SEEN)
-        hidden = jax.nn.silu(jnp.einsum("ij,ijh->ih", seen, self.features) + self.feature_bias)
+        # Masked weights rather than masked coordinates: for many particles it is then one matrix product.
+        before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)[..., None]
+        features = jnp.einsum("j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before * self.features)
+        hidden = jax.nn.silu(features + self.feature_bias)
         outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
-        return self._conditional(outputs, jnp.einsum("ij,ijc->ic", before * y, self.linear))
+        return self._conditional(outputs, jnp.einsum("j,ijc->ic", y, before * self.linear))
 
     def _one(self, y: Vector, i) -> _Conditional:
         """Coordinate i's conditional; y is zero from there on."""

@@ -51,7 +51,8 @@ def fit_mixture(key: Key, u: Rows, components: int, iterations: int = 60) -> Cor
         share = jax.nn.softmax(log_parts(mixture(*state)), axis=1)
         total = jnp.sum(share, axis=0)
         means = share.T @ u / (total[:, None] + 1e-9)
-        scatter = jnp.einsum("nm,nmi,nmj->mij", share, u[:, None] - means, u[:, None] - means)
+        # One matrix product a component; the data are whitened, so that the difference loses nothing.
+        scatter = jax.vmap(lambda w, t, m: (w[:, None] * u).T @ u - t * jnp.outer(m, m))(share.T, total, means)
         mean_scatter = jnp.sum(scatter, axis=0) / num + 1e-5 * eye
         covariances = (scatter + borrowed * mean_scatter) / (total[:, None, None] + borrowed)
         return means, covariances, jnp.log((total + 0.1) / (num + 0.1 * components))

@@ -1,0 +1,57 @@
+"""Densities made of densities, against SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nestedvi as nvi
+from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.gaussian import CorrelatedMixture
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+POINT = np.array([0.7, -1.2])
+MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
+
+
+def check_draws(density, mean, covariance, num=20_000):
+    draws = np.asarray(jax.jit(jax.vmap(density.sample))(jax.random.split(jax.random.key(4), num)))
+    assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(np.diag(covariance) / num))
+    error = np.std((draws - mean)[:, :, None] * (draws - mean)[:, None], axis=0) / np.sqrt(num)
+    assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error)
+
+
+def test_an_affine_image():
+    density = Affine(nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.array([1.0, -2.0]), jnp.asarray(MATRIX))
+    covariance = MATRIX @ MATRIX.T
+    np.testing.assert_allclose(density.log_gamma(POINT), stats.multivariate_normal([1, -2], covariance).logpdf(POINT), rtol=1e-10)
+    check_draws(density, np.array([1.0, -2.0]), covariance)
+
+
+def test_a_correlated_mixture():
+    means, roots, weights = np.array([[0.0, 1.0], [-1.0, -2.0]]), np.stack([MATRIX, np.diag([0.5, 2.0])]), np.array([0.3, 0.7])
+    density = CorrelatedMixture(means, roots, np.log(weights))
+    covariances = roots @ roots.transpose(0, 2, 1)
+    parts = [w * stats.multivariate_normal(m, c).pdf(POINT) for w, m, c in zip(weights, means, covariances, strict=True)]
+    np.testing.assert_allclose(density.log_gamma(POINT), np.log(sum(parts)), rtol=1e-10)
+    mean = weights @ means
+    spread = means - mean
+    check_draws(density, mean, np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread)
+
+
+def test_experts():
+    density = Experts([nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)], np.log([0.25, 0.75]))
+    parts = [stats.norm(0, 1).pdf(POINT).prod(), stats.norm(3, 2).pdf(POINT).prod()]
+    np.testing.assert_allclose(density.log_gamma(POINT), np.log(0.25 * parts[0] + 0.75 * parts[1]), rtol=1e-10)
+    np.testing.assert_allclose(density.log_parts(POINT), np.log(parts), rtol=1e-10)
+    between = 0.25 * 0.75 * 9.0
+    check_draws(density, np.full(2, 2.25), np.full((2, 2), between) + np.eye(2) * (0.25 * 1 + 0.75 * 4))
+
+
+def test_a_scale_mixture():
+    density = ScaleMixture(2, (0.5, 4.0))
+    expected = np.log(0.5 * sum(stats.norm(0, s).pdf(POINT).prod() for s in (0.5, 4.0)))
+    np.testing.assert_allclose(density.log_gamma(POINT), expected, rtol=1e-10)
+    check_draws(density, np.zeros(2), np.eye(2) * 0.5 * (0.25 + 16.0))
