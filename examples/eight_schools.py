@@ -37,12 +37,12 @@ def exact_log_Z():
 
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--steps", type=int, default=1000)
+parser.add_argument("--method", default="auto", help="auto, smc, or a row of 'nestedvi methods'")
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 posterior = nvi.sample(
-    schools, jax.random.key(args.seed), model_args=(ERROR,), model_kwargs={"effect": EFFECT}, num_steps=args.steps
+    schools, jax.random.key(args.seed), model_args=(ERROR,), model_kwargs={"effect": EFFECT}, method=args.method
 )
 print(posterior.summary())
 print(f"log Z = {posterior.log_Z:.4f} ± {posterior.log_Z_stderr:.4f} (exact {exact_log_Z():.4f})")

@@ -27,7 +27,7 @@ def exact_log_Z(features, y):
 
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--steps", type=int, default=500)
+parser.add_argument("--method", default="auto", help="auto, smc, or a row of 'nestedvi methods'")
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
@@ -38,7 +38,7 @@ found, truth = {}, {}
 for name, degree in (("line", 1), ("parabola", 2)):
     features = jnp.asarray(np.vander(x, degree + 1, increasing=True))
     key = jax.random.key(args.seed + degree)
-    found[name] = nvi.sample(regression, key, model_args=(features, y), num_steps=args.steps)
+    found[name] = nvi.sample(regression, key, model_args=(features, y), method=args.method)
     truth[name] = exact_log_Z(features, y)
     print(f"{name:<9} log Z = {found[name].log_Z:.4f} ± {found[name].log_Z_stderr:.4f} (exact {truth[name]:.4f})")
 gain = found["parabola"].log_Z - found["line"].log_Z

@@ -36,7 +36,7 @@ def exact(y):
 
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--steps", type=int, default=1000)
+parser.add_argument("--method", default="auto", help="auto, smc, or a row of 'nestedvi methods'")
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
@@ -50,7 +50,7 @@ chain.run(key_nuts, y)
 stuck = np.mean(chain.get_samples()["a"] > chain.get_samples()["b"])
 print(f"one NUTS chain: share of a > b = {stuck:.3f} (exact {share:.3f})")
 
-posterior = nvi.sample(mixture, key_sample, model_args=(y,), num_steps=args.steps)
+posterior = nvi.sample(mixture, key_sample, model_args=(y,), method=args.method)
 weights = nvi.normalise(posterior.log_weights)
 found = float(jnp.sum(weights * (posterior.samples["a"] > posterior.samples["b"])))
 error = np.sqrt(found * (1 - found) / posterior.ess)

@@ -46,7 +46,7 @@ def test_a_run_counts_its_gradients_and_freezes_into_a_sampler():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
     plan = Plan(ess_share=0.5, moves=2, extra=1, leaps=3)
     found = tempering(jax.random.key(2), base, Density(three_modes), plan, num_particles=500)
-    assert int(found.gradients) == (2 * int(found.num_levels) + 1) * 4 and float(found.beta) == 1.0
+    assert int(found.gradients) == 2 * (int(found.num_levels) + 1) * 4 and float(found.beta) == 1.0
     assert found.history.shape == (2, 500, 2)
     np.testing.assert_array_equal(found.history[-1], found.z)
     sampler = freeze(base, Density(three_modes), found, 6)

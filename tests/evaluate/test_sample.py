@@ -27,7 +27,7 @@ def shifted(z):
 
 @pytest.fixture(scope="module")
 def posterior():
-    return nvi.sample(shifted, jax.random.key(0), dim=3, num_levels=3, num_steps=300, num_particles=2000)
+    return nvi.sample(shifted, jax.random.key(0), dim=3, method="nvir-star", num_levels=3, num_steps=300, num_particles=2000)
 
 
 def moments(posterior):

@@ -27,7 +27,8 @@ _NOTHING = -1e30
 
 
 class Plan(NamedTuple):
-    """How a run goes: the ESS that a temperature leaves, moves at each temperature and at the end, leapfrog steps of a move."""
+    """How a run goes: the ESS that a temperature leaves, moves at each temperature, how many rounds of moves come after the last
+    temperature, leapfrog steps of a move."""
 
     ess_share: float
     moves: int
@@ -38,12 +39,13 @@ class Plan(NamedTuple):
 class Tempering(NamedTuple):
     """A run from a base to the target.
 
-    `z` are equally weighted particles at the end, `history` those after every further move at β = 1 (first axis: moves). `betas`
-    and `step_sizes` hold the first `num_levels` entries; `gradients` counts gradients of the target for each particle.
+    `z` are equally weighted particles at the end, `history` those at the last temperature and after every further round of moves
+    (first axis). `betas` and `step_sizes` hold the first `num_levels` entries; `gradients` counts those of the target for each
+    particle.
     """
 
     z: Float[Array, "particles dim"]
-    history: Float[Array, "moves particles dim"]
+    history: Float[Array, "rounds particles dim"]
     log_Z_hat: Scalar
     beta: Scalar
     num_levels: Int[Array, ""]
@@ -67,7 +69,7 @@ def tempering(
 ) -> Tempering:
     """γ_β = base^{1-β} target^β from β = 0 to 1."""
     ess_share, moves, extra, leaps = plan
-    key_start, key_levels, key_extra = jax.random.split(key, 3)
+    key_start, key_levels = jax.random.split(key)
     z = jax.vmap(base.sample)(jax.random.split(key_start, num_particles))
     log_base, log_gamma = (lambda z: base.log_gamma(z) - base.log_Z), target.log_gamma
 
@@ -78,16 +80,20 @@ def tempering(
         return moved.z, step_size * jnp.exp(rate - _ACCEPTANCE), rate
 
     def go_on(state):
-        return jnp.logical_and(state["beta"] < 1, state["level"] < MAX_LEVELS)
+        more = jnp.logical_and(state["beta"] < 1, state["level"] < MAX_LEVELS)
+        return jnp.logical_or(more, state["rounds"] <= extra)
 
     def level(state):
         z, beta, k = state["z"], state["beta"], state["level"]
         log_ratio = jax.vmap(lambda z: log_gamma(z) - log_base(z))(z)
         log_ratio = jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
-        new = next_beta(beta, log_ratio, ess_share)
+        # Rounds after the last temperature are levels that change nothing: one loop is half as much to compile as two.
+        over = state["rounds"] > 0
+        new = jnp.where(over, beta, next_beta(beta, log_ratio, ess_share))
         log_w = (new - beta) * log_ratio
-        key_resample, key_moves = jax.random.split(jax.random.fold_in(key_levels, k))
-        z = z[Systematic().ancestors(jax.random.uniform(key_resample, (num_particles,)), normalise(log_w))]
+        key_resample, key_moves = jax.random.split(jax.random.fold_in(key_levels, k + state["rounds"]))
+        picks = Systematic().ancestors(jax.random.uniform(key_resample, (num_particles,)), normalise(log_w))
+        z = jnp.where(over, z, z[picks])
         root = whiten(z)[1]
         density = lambda z: (1 - new) * log_base(z) + new * log_gamma(z)  # noqa: E731
 
@@ -96,22 +102,27 @@ def tempering(
             return (z, step_size), rate
 
         (z, step_size), rates = jax.lax.scan(move, (z, state["step_size"]), jax.random.split(key_moves, moves))
+        ended = jnp.logical_or(new >= 1, k + 1 >= MAX_LEVELS)
         return {
             "z": z,
             "beta": new,
-            "level": k + 1,
+            "level": jnp.where(over, k, k + 1),
+            "rounds": state["rounds"] + ended,
+            "history": state["history"].at[jnp.where(ended, state["rounds"], 0)].set(z),
             "log_Z": state["log_Z"] + log_Z_hat(log_w),
             "step_size": step_size,
-            "betas": state["betas"].at[k].set(new),
-            "step_sizes": state["step_sizes"].at[k].set(step_size),
+            "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(new)),
+            "step_sizes": jnp.where(over, state["step_sizes"], state["step_sizes"].at[k].set(step_size)),
             "rate": jnp.mean(rates),
         }
 
-    zero = jnp.zeros((), z.dtype)
+    zero, none = jnp.zeros((), z.dtype), jnp.zeros((), jnp.int32)
     start = {
         "z": z,
         "beta": zero,
-        "level": jnp.zeros((), jnp.int32),
+        "level": none,
+        "rounds": none,
+        "history": jnp.zeros((extra + 1, *z.shape), z.dtype),
         "log_Z": zero,
         "step_size": zero + step_size,
         "betas": jnp.ones(MAX_LEVELS, z.dtype),
@@ -119,24 +130,16 @@ def tempering(
         "rate": zero,
     }
     end = jax.lax.while_loop(go_on, level, start)
-    root = whiten(end["z"])[1]
-
-    def more(carry, key):
-        z, step_size, _ = move_all(key, carry[0], log_gamma, root, carry[1])
-        return (z, step_size), z
-
-    (z, last_size), history = jax.lax.scan(more, (end["z"], end["step_size"]), jax.random.split(key_extra, extra))
-    gradients = (end["level"] * moves + extra) * (leaps + 1)
     return Tempering(
-        z,
-        jnp.concatenate([end["z"][None], history]),
+        end["z"],
+        end["history"],
         end["log_Z"],
         end["beta"],
         end["level"],
         end["betas"],
         end["step_sizes"],
-        last_size,
-        root,
+        end["step_size"],
+        whiten(end["z"])[1],
         end["rate"],
-        gradients,
+        (end["level"] + extra) * moves * (leaps + 1),
     )

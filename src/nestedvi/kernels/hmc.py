@@ -46,15 +46,17 @@ def hamiltonian_step(
         # A trajectory that leaves the support goes straight on and is refused at its end.
         return value, jnp.where(jnp.isfinite(gradient), gradient, 0.0) @ root
 
-    def leap(state, _):
-        z, p, g, _ = state
-        p = p + 0.5 * size * g
-        z = z + size * (root @ p)
+    def leap(state, i):
+        z, p, start, _ = state
         value, g = slope(z)
-        return (z, p + 0.5 * size * g, g, value), None
+        # Half a kick at both ends, and no drift after the last one. One gradient a round, the first included, is one to compile.
+        ends = (i == 0) | (i == steps)
+        p = p + jnp.where(ends, 0.5, 1.0) * size * g
+        z = jnp.where(i == steps, z, z + size * (root @ p))
+        return (z, p, jnp.where(i == 0, value, start), value), None
 
-    start, g = slope(z)
-    (z_new, p_new, _, end), _ = jax.lax.scan(leap, (z, p, g, start), None, length=steps)
+    nothing = jnp.zeros((), z.dtype)
+    (z_new, p_new, start, end), _ = jax.lax.scan(leap, (z, p, nothing, nothing), jnp.arange(steps + 1))
     log_accept = end - start - 0.5 * jnp.sum(p_new**2) + 0.5 * jnp.sum(p**2)
     log_accept = jnp.where(jnp.isnan(log_accept), -jnp.inf, jnp.minimum(log_accept, 0.0))
     accept = jnp.log(jax.random.uniform(key_accept)) < log_accept
