@@ -253,7 +253,13 @@ def test_the_papers_settings():
     assert (printed.learning_rate, printed.rate_rest, printed.pi_c_from, printed.mixture_update) == (1e-3, 5e-2, "both", "sample")
     assert printed.num_prior > config.batch_size
     assert METHODS["rws-printed"].rate_rest == 5e-2 and METHODS["rws-printed"].num_samples == 10
-    assert quick_config(config).iterations < 5000
+
+
+def test_the_quick_version():
+    """One data set, few steps, the collapsing row left out; methods that were asked for stay."""
+    quick = quick_config(BgmmVaeConfig())
+    assert quick.datasets == ("mnist",) and quick.iterations < 5000 and quick.methods == ("nvi-printed", "nvi", "rws")
+    assert quick_config(BgmmVaeConfig(methods=("rws-printed",))).methods == ("rws-printed",)
 
 
 def test_rates_by_group(key):
