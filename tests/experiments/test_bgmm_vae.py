@@ -1,19 +1,24 @@
 """The BGMM-VAE experiment end to end on images made here: files, statistics, resuming, settings from text."""
 
 import json
+import shutil
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 from nestedvi.data.mnist import Split
+from nestedvi.errors import NonFiniteGradientError
 from nestedvi.experiments import bgmm_vae
 from nestedvi.experiments.bgmm_vae import (
     METHODS,
     BgmmVaeConfig,
     Settings,
+    build_models,
     cells_of,
+    choose,
     draw_batches,
     evaluation_batches,
     floors,
@@ -22,8 +27,11 @@ from nestedvi.experiments.bgmm_vae import (
     reproduce_bgmm_vae,
     run_cell,
     split_images,
+    train_cell,
+    unstack,
 )
 from nestedvi.experiments.cells import fingerprint
+from nestedvi.train.loop import Training
 from nestedvi.train.progress import Silent
 
 
@@ -135,6 +143,72 @@ def test_what_is_there_is_not_trained_again(finished, monkeypatch):
     assert len({fingerprint(next(cells_of(c)).content) for c in configs}) == 4
 
 
+def test_a_cell_that_diverges_does_not_stop_the_others(finished, tmp_path, monkeypatch):
+    """Its row has no figures and says why, in JSON that is JSON; figures show the rest, and it is not tried again."""
+    reason = "The gradient of part 5 was not finite 125 times in a row."
+
+    def diverge(*_):
+        raise NonFiniteGradientError(reason)
+
+    monkeypatch.setattr(bgmm_vae, "load_images", lambda *_: SPLITS)
+    monkeypatch.setattr(bgmm_vae, "train_cell", diverge)
+    (tmp_path / "cells").mkdir()
+    for old in (finished[0] / "cells").glob("mnist-nvi-*"):
+        shutil.copy(old, tmp_path / "cells")
+    config = replace(CONFIG, methods=("rws", "nvi"))
+    reproduce_bgmm_vae(config, tmp_path)
+    content = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    bad, good = content["rows"]
+    assert bad["diverged"] == reason and bad["lambda_tv_median"] is None and bad["lambda_tv_seeds"] == [None, None]
+    assert bad.keys() - good.keys() == {"diverged"} and good.keys() <= bad.keys() and 0 < good["lambda_tv_median"] < 1
+    table = (tmp_path / "table.md").read_text()
+    assert "| RWS | 2 | diverged |" in table and f"*RWS* diverged: {reason}" in table and "| NVI | 2 | 0." in table
+    assert len(list(tmp_path.glob("*.png"))) == 3
+    monkeypatch.setattr(bgmm_vae, "train_cell", lambda *_: pytest.fail("trained again"))
+    assert reproduce_bgmm_vae(config, tmp_path)["rows"] == content["rows"]
+
+
+def test_no_figure_where_all_diverged(tmp_path, monkeypatch):
+    def diverge(*_):
+        raise NonFiniteGradientError("no")
+
+    monkeypatch.setattr(bgmm_vae, "load_images", lambda *_: SPLITS)
+    monkeypatch.setattr(bgmm_vae, "train_cell", diverge)
+    reproduce_bgmm_vae(CONFIG, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"cells", "results.json", "table.md"}
+
+
+def test_the_best_candidate_of_each_seed_goes_on(key, monkeypatch):
+    """The best within a seed's own group, whatever others score; one without a score is never taken for the best."""
+    monkeypatch.setattr(bgmm_vae, "neighbour_information", lambda model, x: model.pi_c_logits[0])
+    models = build_models(next(cells_of(CONFIG)), key, 4, 6)
+    scores = jax.numpy.array([7.0, 9.0, 8.0, np.nan, 1.0, 2.0])
+    models = eqx.tree_at(lambda m: m.pi_c_logits, models, models.pi_c_logits.at[:, 0].set(scores))
+    chosen = choose(key, models, bgmm_vae.by_class(*SPLITS[0], 10), CONFIG, 3)
+    assert chosen.pi_c_logits[:, 0].tolist() == [9.0, 2.0]
+    each = unstack(models)
+    for got, want in zip(unstack(chosen), (each[1], each[5]), strict=True):
+        assert eqx.tree_equal(got, want)
+
+
+def test_candidates_cost_no_more_images(key, tmp_path, monkeypatch):
+    """All trials and the training of what was chosen take as many steps together as one training of every seed."""
+    seen = []
+
+    def fake(key, learner, *, num_steps, progress, checkpoint):
+        state = learner.start(key)
+        seen.append((len(unstack(learner.model(learner.learned(state)))), num_steps, checkpoint.name))
+        return Training(learner.learned(state), None, np.zeros(1), num_steps, 10.0, 1.0)
+
+    monkeypatch.setattr(bgmm_vae, "train", fake)
+    monkeypatch.setattr(bgmm_vae, "neighbour_information", lambda model, x: model.pi_c_logits[0])
+    data = bgmm_vae.by_class(*SPLITS[0], 10)
+    models, trained = train_cell(next(cells_of(CONFIG)), key, data, Silent(), tmp_path)
+    assert seen == [(10, 3, "trial"), (2, 25, "chosen")]
+    assert sum(models * steps for models, steps, _ in seen) == CONFIG.seeds * CONFIG.iterations
+    assert len(unstack(models)) == CONFIG.seeds and trained.seconds == 20.0
+
+
 def test_no_image_is_used_twice():
     """Test: held-out images match. Validation: they are evaluated on, and training images match."""
     as_split = lambda start, stop: Split(np.arange(start, stop)[:, None, None], np.arange(stop - start) % 10)  # noqa: E731
@@ -179,7 +253,13 @@ def test_the_papers_settings():
     assert (printed.learning_rate, printed.rate_rest, printed.pi_c_from, printed.mixture_update) == (1e-3, 5e-2, "both", "sample")
     assert printed.num_prior > config.batch_size
     assert METHODS["rws-printed"].rate_rest == 5e-2 and METHODS["rws-printed"].num_samples == 10
-    assert quick_config(config).iterations < 5000
+
+
+def test_the_quick_version():
+    """One data set, few steps, the collapsing row left out; methods that were asked for stay."""
+    quick = quick_config(BgmmVaeConfig())
+    assert quick.datasets == ("mnist",) and quick.iterations < 5000 and quick.methods == ("nvi-printed", "nvi", "rws")
+    assert quick_config(BgmmVaeConfig(methods=("rws-printed",))).methods == ("rws-printed",)
 
 
 def test_rates_by_group(key):
@@ -239,7 +319,10 @@ def test_configurations_that_make_no_sense(change, message):
         replace(CONFIG, **change)
 
 
-@pytest.mark.parametrize("change", [{"rate_rest": 0.0}, {"average": 2.0}, {"objective": "vae"}, {"pi_c_from": "none"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"rate_rest": 0.0}, {"average": 2.0}, {"objective": "vae"}, {"pi_c_from": "none"}, {"candidates": 0}, {"candidates": 13}],
+)
 def test_settings_are_checked(change):
     with pytest.raises(ValueError):
         replace(METHODS["nvi"], **change)

@@ -6,19 +6,23 @@ import threading
 import pytest
 from rich.console import Console
 
-from nestedvi.train.progress import GridProgress
+from nestedvi.train.progress import GridProgress, Silent, Stretch
 
 
 def quiet():
     return Console(file=io.StringIO(), force_terminal=True, width=120)
 
 
+def fill_part(reporter, total):
+    reporter.start(total, 0)
+    for done in range(1, total + 1):
+        reporter.update(done, log_Z_hat=2.0, ess_percent=50.0, steps_per_second=10.0)
+    reporter.stop()
+
+
 def fill(cell, total):
     with cell as reporter:
-        reporter.start(total, 0)
-        for done in range(1, total + 1):
-            reporter.update(done, log_Z_hat=2.0, ess_percent=50.0, steps_per_second=10.0)
-        reporter.stop()
+        fill_part(reporter, total)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -58,3 +62,47 @@ def test_a_failure_stops_the_others():
     with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
         grid.each(work, ["good", "bad"], 2)
     assert stopped.is_set()
+
+
+class Noting(Silent):
+    """Keeps every report."""
+
+    def __init__(self):
+        self.reports = []
+
+    def start(self, total, done):
+        self.reports.append(("start", total, done))
+
+    def update(self, done, **measures):
+        self.reports.append(("update", done, measures))
+
+    def stop(self):
+        self.reports.append(("stop",))
+
+
+def test_stretches_add_up_to_the_whole():
+    """Four trials of ten steps side by side, then sixty steps: one work of a hundred, also when it is gone on with."""
+    whole = Noting()
+    trial, rest = Stretch(whole, 100, each=4), Stretch(whole, 100, before=40)
+    trial.start(10, 5)
+    trial.update(10, steps_per_second=2.0, bound=1.0)
+    trial.stop()
+    rest.start(60, 0)
+    rest.update(60, steps_per_second=3.0)
+    assert whole.reports == [
+        ("start", 100, 20),
+        ("update", 40, {"steps_per_second": 2.0, "bound": 1.0}),
+        ("stop",),
+        ("start", 100, 40),
+        ("update", 100, {"steps_per_second": 3.0}),
+    ]
+
+
+def test_stretches_fill_a_cell():
+    with GridProgress(1.0, quiet()) as grid:
+        with grid.cell("two stretches", 1.0) as reporter:
+            fill_part(Stretch(reporter, 10, each=2), 3)
+            assert grid._progress.tasks[0].completed == pytest.approx(0.6)
+            fill_part(Stretch(reporter, 10, before=6), 4)
+            assert grid._progress.tasks[0].completed == pytest.approx(1.0)
+        assert grid._progress.tasks[0].completed == pytest.approx(1.0)

@@ -3,7 +3,7 @@
 Every cell (a data set and a method, all seeds side by side) is trained, evaluated and written to `cells/` on its own; an
 interrupted run goes on with the cell that it was in, and cells trained on other occasions are read back. The last images of the
 training split are held out: they match clusters to classes for the test batches, and settings are chosen on them
-(`split="validation"`).
+(`split="validation"`). A cell whose training diverges is a result as well: a row without figures that says so.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ import optax
 from nestedvi.data.minibatches import ByClass, by_class
 from nestedvi.data.mnist import Split, get_dataset, load_images, shrink
 from nestedvi.densities.dirichlet import SymmetricDirichlet
-from nestedvi.errors import UnknownNameError
+from nestedvi.errors import NonFiniteGradientError, UnknownNameError
 from nestedvi.evaluate.clusters import confusion, match_clusters, total_variation
 from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.kernels.base import stack
@@ -39,6 +39,24 @@ __all__ = ["METHODS", "BgmmVaeConfig", "Cell", "Settings", "parse_settings", "qu
 _CLASSES = 10
 _SHOWN = 100
 _CHOICE_BATCHES = 1000
+_FIGURES = (
+    "lambda_tv_median",
+    "lambda_tv_mean",
+    "lambda_tv_std",
+    "cluster_accuracy_mean",
+    "bound_per_image",
+    "train_seconds",
+    "lambda_tv_mean_field_median",
+    "images_per_second",
+    "skipped_gradients",
+)
+_SEED_FIGURES = (
+    "lambda_tv_seeds",
+    "cluster_accuracy_seeds",
+    "bound_per_image_seeds",
+    "clusters_used_seeds",
+    "lambda_tv_mean_field_seeds",
+)
 
 
 @dataclass(frozen=True)
@@ -168,13 +186,18 @@ class BgmmVaeConfig:
 
 
 def quick_config(config: BgmmVaeConfig) -> BgmmVaeConfig:
-    """A coarse version of everything: small networks, a part of the images, minutes on two cores."""
+    """A coarse version: small networks and images, few mini-batches a step, minutes on two cores.
+
+    Of all methods it leaves out wake-sleep at the printed rates, which ends with one cluster however long it is trained.
+    """
+    methods = tuple(name for name in METHODS if name != "rws-printed")
     return replace(
         config,
         datasets=config.datasets[:1],
+        methods=methods if config.methods == tuple(METHODS) else config.methods,
         seeds=min(config.seeds, 1),
-        iterations=min(config.iterations, 1500),
-        num_batches=5,
+        iterations=min(config.iterations, 4500),
+        num_batches=2,
         channels=(8, 16, 16),
         shrink=2,
         eval_batches=50,
@@ -202,6 +225,17 @@ class Cell:
         samples = self.settings.num_samples if self.settings.objective == "rws" else 1
         config = self.config
         return float(config.iterations * config.seeds * config.num_batches * config.batch_size * (1 + 2 * samples))
+
+    @property
+    def trial_iterations(self) -> int:
+        """How long every candidate is trained before one is chosen; nothing where there is no choice."""
+        settings = self.settings
+        return max(1, round(settings.trial * self.config.iterations)) if settings.candidates > 1 else 0
+
+    @property
+    def spent_iterations(self) -> int:
+        """What the trials of all candidates of a seed take."""
+        return self.settings.candidates * self.trial_iterations
 
     @property
     def content(self) -> dict[str, Any]:
@@ -308,17 +342,16 @@ def train_cell(cell: Cell, key, data: ByClass, reporter: Any, checkpoint: Path) 
     if settings.candidates == 1:
         return go(key_train, models, replicas, config.iterations, checkpoint, reporter)
     key_trial, key_choice, key_train = jax.random.split(key_train, 3)
-    iterations = max(1, round(settings.trial * config.iterations))
     models, trial = go(
         key_trial,
         models,
         replicas,
-        iterations,
+        cell.trial_iterations,
         checkpoint / "trial",
         Stretch(reporter, config.iterations, 0, settings.candidates),
     )
     models = choose(key_choice, models, data, config, settings.candidates)
-    spent = settings.candidates * iterations
+    spent = cell.spent_iterations
     rest = Stretch(reporter, config.iterations, spent)
     models, trained = go(key_train, models, config.seeds, config.iterations - spent, checkpoint / "chosen", rest)
     return models, trained._replace(seconds=trial.seconds + trained.seconds)
@@ -329,6 +362,8 @@ def choose(key, models: BgmmVae, data: ByClass, config: BgmmVaeConfig, candidate
     x, _, _ = jax.jit(lambda k: draw_batches(k, data, config.alpha, _CHOICE_BATCHES, config.batch_size))(key)
     score = eqx.filter_jit(neighbour_information)
     found = np.array([score(model, x) for model in unstack(models)]).reshape(config.seeds, candidates)
+    # argmax would take NaN for the largest.
+    found = np.where(np.isnan(found), -np.inf, found)
     best = np.arange(config.seeds) * candidates + np.argmax(found, axis=1)
     arrays, static = eqx.partition(models, eqx.is_array)
     return eqx.combine(jax.tree.map(lambda a: a[best], arrays), static)
@@ -342,12 +377,15 @@ def unstack(models: BgmmVae) -> list[BgmmVae]:
 
 
 def run_cell(cell: Cell, parts: Parts, folder: Path, reporter: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains and evaluates one cell, or reads it back if it is there."""
+    """Trains and evaluates one cell, or reads it back if it is there; one that diverged has no arrays."""
 
     def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         # One key for all variants of a method: they start from the same networks and see the same images.
         key = cell_key(cell.config.seed, f"{cell.dataset} {cell.settings.objective}")
-        models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
+        try:
+            models, trained = train_cell(cell, key, by_class(*parts.train, _CLASSES), reporter, work)
+        except NonFiniteGradientError as error:
+            return diverged_row(cell, str(error)), {}
         return summarise(cell, models, trained, parts)
 
     return run_cached(cell.name, cell.content, folder, compute)
@@ -399,6 +437,27 @@ def evaluate_model(key, model: BgmmVae, parts: Parts, batches, num_samples: int)
     }
 
 
+def describe(cell: Cell) -> dict[str, Any]:
+    """What is known of a row before it is trained."""
+    config = cell.config
+    return {
+        "dataset": cell.dataset,
+        "method": cell.method,
+        "variant": cell.variant,
+        "settings": asdict(cell.settings),
+        "split": config.split,
+        "seeds": config.seeds,
+        "iterations": config.iterations,
+        "training_images_per_seed": config.iterations * config.num_batches * config.batch_size,
+    }
+
+
+def diverged_row(cell: Cell, reason: str) -> dict[str, Any]:
+    """The row of a training that diverged: NaN in place of every figure, and the sentence that says why."""
+    each = {name: np.full(cell.config.seeds, np.nan) for name in _SEED_FIGURES}
+    return {**describe(cell), **dict.fromkeys(_FIGURES, np.nan), **each, "diverged": reason}
+
+
 def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A row of the table, and what the figures need. TV is a mean over mini-batches for each seed; median, mean and standard
     deviation are over seeds."""
@@ -410,9 +469,7 @@ def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> t
     tv, refined, accuracy, bounds = (np.array([f[name] for f in found]) for name in ("tv", "tv_mean_field", "accuracy", "bound"))
     images = config.num_batches * config.batch_size
     row = {
-        "dataset": cell.dataset,
-        "method": cell.method,
-        "seeds": config.seeds,
+        **describe(cell),
         "lambda_tv_median": np.median(tv),
         "lambda_tv_mean": tv.mean(),
         "lambda_tv_std": tv.std(),
@@ -425,11 +482,6 @@ def summarise(cell: Cell, models: BgmmVae, trained: Training, parts: Parts) -> t
         "clusters_used_seeds": [f["clusters_used"] for f in found],
         "lambda_tv_mean_field_median": np.median(refined),
         "lambda_tv_mean_field_seeds": refined,
-        "variant": cell.variant,
-        "settings": asdict(cell.settings),
-        "split": config.split,
-        "iterations": config.iterations,
-        "training_images_per_seed": config.iterations * images,
         "images_per_second": images * config.seeds / trained.step_seconds,
         "skipped_gradients": int(trained.skipped.sum()),
     }
@@ -515,10 +567,15 @@ def _tables(result: dict[str, Any]) -> str:
 
 
 def _figures(config: BgmmVaeConfig, folder: Path, cells: list[Cell], arrays: list[dict[str, np.ndarray]]) -> None:
+    """Of every data set, for the rows that have something to show."""
     for name in config.datasets:
         here = [
-            (_label(cell.method, cell.variant), found) for cell, found in zip(cells, arrays, strict=True) if cell.dataset == name
+            (_label(cell.method, cell.variant), {**found, "start": cell.spent_iterations})
+            for cell, found in zip(cells, arrays, strict=True)
+            if cell.dataset == name and found
         ]
+        if not here:
+            continue
         classes = get_dataset(name).classes
         save_figure(batch_figure(here, classes), folder / f"batches-{name}.png")
         save_figure(clusters_figure(here, classes), folder / f"clusters-{name}.png")

@@ -17,7 +17,10 @@ _COLOURS = (INK, ACCENT, QUIET, "#e09f3e", "#2a9d8f", "#7b4f9e")
 
 
 def results_table(rows: Sequence[Entry], floors: Mapping[str, float]) -> str:
-    """One row a method; TV between E[λ] and λ* beside what true labels and uniform proportions give on the same mini-batches."""
+    """One row a method; TV between E[λ] and λ* beside what true labels and uniform proportions give on the same mini-batches.
+
+    A row that diverged shows no figures, and says below the table why.
+    """
     head = (
         "method",
         "seeds",
@@ -30,7 +33,12 @@ def results_table(rows: Sequence[Entry], floors: Mapping[str, float]) -> str:
         "images/s",
     )
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    notes = []
     for label, row in rows:
+        if row.get("diverged"):
+            lines.append(f"| {label} | {row['seeds']} | diverged |" + " – |" * (len(head) - 3))
+            notes.append(f"\n*{label}* diverged: {row['diverged']}")
+            continue
         cells = (
             label,
             str(row["seeds"]),
@@ -45,7 +53,7 @@ def results_table(rows: Sequence[Entry], floors: Mapping[str, float]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     for label, name in (("*true labels*", "lambda_tv_true_labels"), ("*uniform λ*", "lambda_tv_uniform")):
         lines.append(f"| {label} | | {floors[name]:.3f} |" + " |" * (len(head) - 3))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + notes) + "\n"
 
 
 def _grid(images: np.ndarray, columns: int) -> np.ndarray:
@@ -104,18 +112,22 @@ def clusters_figure(entries: Sequence[Entry], classes: Sequence[str]) -> Figure:
 
 
 def curves_figure(entries: Sequence[Entry], iterations: int) -> Figure:
-    """What training reports of the bound per image, a line a seed."""
-    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    """What training reports of the bound per image, a line a seed; where candidates were tried first, from the step after that.
+
+    The nested objective reports it from the third KL alone, wake-sleep as log Ẑ of its samples: shapes compare, levels do not.
+    """
+    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
     axes = figure.subplots()
     for (label, found), colour in zip(entries, _COLOURS * (1 + len(entries) // len(_COLOURS)), strict=False):
         curve = np.asarray(found["curve"])
-        steps = (np.arange(len(curve)) + 0.5) * iterations / len(curve)
+        start = found["start"]
+        steps = start + (np.arange(len(curve)) + 0.5) * (iterations - start) / len(curve)
         for i, line in enumerate(curve.T):
             axes.plot(steps, line, color=colour, lw=0.8, label=label if i == 0 else None)
-    axes.set(xlabel="training step", ylabel="nats per image", title="bound in training")
+    axes.set(xlabel="training step", ylabel="nats per image", title="bound that training reports", xlim=(0, iterations))
     # The first steps are hundreds of nats below all others.
-    lows = [np.quantile(np.asarray(found["curve"]), 0.05) for _, found in entries]
-    if np.isfinite(lows).all():
-        axes.set_ylim(bottom=min(lows))
-    axes.legend(frameon=False)
+    lows, highs = np.transpose([np.quantile(np.asarray(found["curve"]), (0.05, 1)) for _, found in entries])
+    if np.isfinite([lows, highs]).all():
+        axes.set_ylim(lows.min(), highs.max() + 0.1 * np.ptp([lows.min(), highs.max()]))
+    figure.legend(frameon=False, loc="outside right upper")
     return figure
