@@ -62,6 +62,7 @@ from nestedvi.kernels.discrete import CategoricalKernel, DistributionKernel
 from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.joint import Joint
+from nestedvi.kernels.langevin import DriftNetwork, LangevinKernel, LangevinTransition
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.kernels.product import Append, Field, NextState, ProductKernel
@@ -135,6 +136,7 @@ __all__ = [
     "DensityError",
     "DiagonalNormal",
     "DistributionKernel",
+    "DriftNetwork",
     "Empirical",
     "Evaluation",
     "ExactLevel",
@@ -151,6 +153,8 @@ __all__ = [
     "InstanceEvaluation",
     "Invariant",
     "Joint",
+    "LangevinKernel",
+    "LangevinTransition",
     "Latent",
     "LearnedSchedule",
     "LinearSchedule",
