@@ -126,16 +126,16 @@ METHODS: dict[str, Method] = {
     ),
     "ula-ais": Method(
         "ULA-AIS",
-        "annealing by unadjusted Langevin moves with learned step sizes, one bound through all levels",
+        "annealing by unadjusted Langevin moves with learned step sizes",
         "langevin",
-        objective={"kind": "bound", "learn": ("forward",)},
+        objective={"learn": ("forward",), **_UNIFORM},
     ),
-    "mcd": Method("MCD", "ULA-AIS with a learned score in the reverse kernels", "langevin-reverse", objective={"kind": "bound"}),
+    "mcd": Method("MCD", "ULA-AIS with a learned score in the reverse kernels", "langevin-reverse", objective=_UNIFORM),
     "cmcd": Method(
         "CMCD",
         "ULA-AIS with a learned drift that the reverse kernels take the other way",
         "langevin-opposite",
-        objective={"kind": "bound", "learn": ("forward",)},
+        objective={"learn": ("forward",), **_UNIFORM},
     ),
     "nvir-star-langevin": Method(
         "NVIR*-Langevin", "NVIR* with Langevin moves, whose step sizes are learned", "langevin", "learned", _ALWAYS, _FORWARD_STAR

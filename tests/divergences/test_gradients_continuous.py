@@ -153,7 +153,7 @@ def langevin_parameters():
     return {
         "theta_prev": jnp.array([0.8, 0.5, 1.3]),
         "theta": jnp.array([1.1, -0.7, -0.4]),
-        "log_step": jnp.array([-2.2]),
+        "log_step": jnp.array([-1.4]),
         "drift": jnp.array([0.6]),
     }
 
@@ -205,7 +205,7 @@ def test_langevin_moves(flow):
     p = langevin_parameters()
     expected, value = jacobians(exact_langevin(False), p)
     got, reported = jacobians(estimated_langevin(flow), p)
-    assert_same(got, expected, TOL)
+    assert_same(got, expected, TOL, nonzero=1e-4)
     np.testing.assert_allclose(reported, value, rtol=TOL)
 
 
@@ -216,7 +216,7 @@ def test_partial_optimisation_of_shared_parameters(flow):
     expected = jacobians(exact_langevin(True), p)[0]
     got = jacobians(estimated_langevin(flow._replace(hold_theta=True)), p)[0]
     right = ("theta_prev", "log_step", "drift")
-    assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL)
+    assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL, nonzero=1e-4)
     np.testing.assert_array_equal(got["theta"], np.zeros((len(NAMES), 3)))
 
 

@@ -1,6 +1,5 @@
 """Langevin transitions: densities in closed form, their limit, their gradients, and what they do where γ has no gradient."""
 
-import dataclasses
 import math
 
 import equinox as eqx
@@ -160,18 +159,18 @@ def test_gradients_in_step_and_temperature(key, x64):
 
 
 def test_training_the_steps_raises_the_bound(key):
-    """ULA-AIS from steps that are far too small: better bound, better ESS, longer steps, and log Z still right."""
+    """ULA-AIS from steps that are too small: a better bound, a better ESS, and the evidence stays right."""
     row = nvi.get_method("ula-ais")
-    initial = nvi.DiagonalNormal(jnp.zeros(2), 3.0)
-    kernels = lambda dim, key: nvi.LangevinTransition(jnp.full(dim, 0.01))  # noqa: E731
-    row = dataclasses.replace(row, kernels=kernels)
-    sampler = nvi.build(row, key, target=quadratic, initial=initial, num_levels=6)
-    trained = nvi.fit(key, sampler, row.make_objective(), num_steps=150, num_particles=32, optimiser=optax.adam(3e-2)).sampler
-    before, after = (nvi.evaluate(key, s, num_particles=50, num_batches=100) for s in (sampler, trained))
-    assert after.lower_bound > before.lower_bound + 5 * (after.lower_bound_stderr + before.lower_bound_stderr)
-    assert after.ess > before.ess + 5 * (after.ess_stderr + before.ess_stderr)
-    assert abs(after.log_Z - LOG_Z) < 5 * after.log_Z_stderr
-    assert float(jnp.min(trained.transitions.transition.log_step)) > math.log(0.02)
+    sampler = nvi.build(row, key, target=quadratic, initial=nvi.DiagonalNormal(jnp.zeros(2), 3.0), num_levels=6)
+    trained = nvi.fit(key, sampler, row.make_objective(), num_steps=150, num_particles=32, optimiser=optax.adam(4e-2)).sampler
+    run = eqx.filter_jit(lambda sampler: nvi.run(key, sampler, 4000))
+    before, after = run(sampler), run(trained)
+    elbos = [np.asarray(r.particles.log_w) for r in (before, after)]
+    stderr = math.hypot(*(x.std() / math.sqrt(4000) for x in elbos))
+    assert elbos[1].mean() > elbos[0].mean() + 10 * stderr
+    assert float(after.ess) > 1.3 * float(before.ess)
+    z_hat = np.exp(elbos[1] - LOG_Z)
+    assert abs(z_hat.mean() - 1) < 5 * z_hat.std() / math.sqrt(4000)
 
 
 def box(z):
@@ -195,13 +194,12 @@ def test_a_target_without_mass_somewhere_can_be_learned(key):
     """Particles that the target excludes have weight zero, and finite gradients in every parameter."""
     target = lambda z: jnp.where(z[0] > 0, -0.5 * jnp.sum(z**2), -jnp.inf)  # noqa: E731
     initial = nvi.DiagonalNormal(jnp.zeros(2), 1.5)
-    for name in ("ula-ais", "nvir-star-langevin"):
-        sampler = nvi.build(name, key, target=target, initial=initial, num_levels=3)
-        result = nvi.gradient(key, sampler, nvi.get_method(name).make_objective(), 16)
-        assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(result.grads))
-        assert any((g != 0).any() for g in jax.tree.leaves(result.grads))
+    sampler = nvi.build("nvir-star-langevin", key, target=target, initial=initial, num_levels=3)
+    objective = nvi.get_method("nvir-star-langevin").make_objective()
+    grads = jax.jit(lambda k: nvi.gradient(k, sampler, objective, 16).grads)(key)
+    assert all(jnp.isfinite(g).all() and g.any() for g in jax.tree.leaves(grads))
     with pytest.warns(nvi.NestedviWarning, match="is zero for some particles"):
-        nvi.evaluate(key, sampler, num_particles=20, num_batches=2)
+        nvi.evaluate(key, sampler, num_particles=20, num_batches=2, bounds=False)
 
 
 def test_what_cannot_be_built(key):

@@ -76,13 +76,19 @@ def drift(z, context):
     return jnp.where(z > 0.2, 0.7, -0.3 * z)
 
 
+def network(key):
+    """A drift network away from its zero start."""
+    start = nvi.DriftNetwork(2, 5, key=key)
+    return eqx.tree_at(lambda n: n.out_weight, start, jax.random.normal(key, (5, 2)) / 5)
+
+
 TRANSITIONS = {
     "pair": lambda key: nvi.Transition(kernel(0.9, 0.5), kernel(0.9, 0.6)),
     "flow": lambda key: mild_flow(key, 5),
     "chain-of-pairs": chain_of_pairs,
     "chain-of-flows": chain_of_flows,
     "langevin": lambda key: nvi.LangevinTransition(0.1),
-    "langevin-reverse": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, reverse_drift=nvi.DriftNetwork(2, key=key)),
+    "langevin-reverse": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, reverse_drift=network(key)),
     "langevin-opposite": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, opposite=True),
     "random-walk": lambda key: nvi.RandomWalk(jnp.array([0.8, 0.5]), steps=3),
     "invariant": lambda key: nvi.Invariant(independence_step),
