@@ -225,3 +225,11 @@ def test_new_drifts_are_zero(key):
     network = nvi.DriftNetwork(3, key=key)
     np.testing.assert_array_equal(network(jnp.ones(3), CONTEXT), np.zeros(3))
     assert jax.grad(lambda n: jnp.sum(n(jnp.ones(3), CONTEXT)))(network).out_weight.any()
+
+
+def test_a_new_drift_changes_nothing_for_many_particles(key):
+    """As a matrix product with constant zeros the network was compiled wrongly here (jaxlib 0.10.2 on a CPU)."""
+    z, to = jax.random.normal(key, (2, 8000, 2))
+    kernels = nvi.LangevinKernel(0.1, nvi.DriftNetwork(2, key=key)), nvi.LangevinKernel(0.1)
+    with_drift, without = (jax.jit(jax.vmap(lambda a, b, k=k: k.log_prob(a, b, CONTEXT)))(to, z) for k in kernels)
+    np.testing.assert_allclose(with_drift, without, rtol=1e-4)

@@ -151,7 +151,10 @@ class DriftNetwork(eqx.Module):
         self.out_bias = jnp.zeros(dim, self.hidden_weight.dtype)
 
     def __call__(self, z: Float[Array, " dim"], context: Context) -> Float[Array, " dim"]:
-        return jnp.tanh(z @ self.hidden_weight + self.hidden_bias) @ self.out_weight + self.out_bias
+        hidden = jnp.tanh(z @ self.hidden_weight + self.hidden_bias)
+        # Not a matrix product: jaxlib 0.10.2 compiles one with a constant zero matrix, as a new network has, wrongly on the CPU
+        # where a sum follows, from some thousand particles on (jax issue 39103 is of this kind).
+        return jnp.sum(hidden[:, None] * self.out_weight, axis=0) + self.out_bias
 
 
 def _params(
