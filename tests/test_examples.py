@@ -44,12 +44,17 @@ def test_example(name, monkeypatch, capsys):
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/own-model.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/own-model.md", "docs/known-methods.md"])
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
-    source = "\n".join(blocks).replace("num_steps=5_000", "num_steps=20").replace("progress=True", "progress=False")
+    source = (
+        "\n".join(blocks)
+        .replace("num_steps=5_000", "num_steps=20")
+        .replace("num_steps=100,", "num_steps=5,")
+        .replace("progress=True", "progress=False")
+    )
     # The learned base takes most of its time in the compiler, and the examples have it once.
     source = source.replace("dim=2)", 'dim=2, method="smc")').replace("model_args=(x, y))", 'model_args=(x, y), method="smc")')
     exec(compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"), {"__name__": page})

@@ -28,6 +28,10 @@ LABELS = {
     "nvi-star-flow": "NVI*-flow",
     "nvir-star-flow": "NVIR*-flow",
     "vsmc": "VSMC",
+    "ula-ais": "ULA-AIS",
+    "mcd": "MCD",
+    "cmcd": "CMCD",
+    "nvir-star-langevin": "NVIR*-Langevin",
     "ais": "AIS",
     "smc": "SMC",
 }
@@ -89,7 +93,9 @@ def test_every_method_can_be_traced_with_the_other_number_of_levels(name, num_le
         assert gradient.finite.shape == (densities,)
 
 
-@pytest.mark.parametrize(("name", "bounded"), [("ais", False), ("smc", False), ("nvi-flow", False), ("svi", True)])
+@pytest.mark.parametrize(
+    ("name", "bounded"), [("ais", False), ("smc", False), ("nvi-flow", False), ("svi", True), ("cmcd", True)]
+)
 def test_methods_are_evaluated_and_upper_bounds_need_reverse_kernels(name, bounded, shallow_flows):
     e = nvi.evaluate(jax.random.key(0), make(name, 3), num_particles=3, num_batches=2)
     assert np.isfinite(e.log_Z) and 1 <= e.ess <= 3.0001

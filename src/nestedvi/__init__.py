@@ -65,6 +65,7 @@ from nestedvi.kernels.flowjax import BijectionFlow
 from nestedvi.kernels.gaussian import GaussianKernel, ResidualGaussian
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.kernels.joint import Joint
+from nestedvi.kernels.langevin import DriftNetwork, LangevinKernel, LangevinTransition
 from nestedvi.kernels.mcmc import Invariant, RandomWalk
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.kernels.product import Append, Field, NextState, ProductKernel
@@ -142,6 +143,7 @@ __all__ = [
     "DensityError",
     "DiagonalNormal",
     "DistributionKernel",
+    "DriftNetwork",
     "Empirical",
     "Evaluation",
     "ExactLevel",
@@ -160,6 +162,8 @@ __all__ = [
     "InstanceEvaluation",
     "Invariant",
     "Joint",
+    "LangevinKernel",
+    "LangevinTransition",
     "Latent",
     "LearnedSchedule",
     "LinearSchedule",

@@ -17,6 +17,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.base import AbstractTransition, Transition, stack
 from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.gaussian import ResidualGaussian
+from nestedvi.kernels.langevin import DriftNetwork, LangevinTransition
 from nestedvi.kernels.mcmc import RandomWalk
 from nestedvi.kernels.planar import PlanarFlow
 from nestedvi.particles.resampling import Resampling
@@ -41,10 +42,30 @@ def _random_walk(dim: int, key: Key) -> AbstractTransition:
     return RandomWalk(jnp.full((dim,), 2.38 / dim**0.5), steps=5)
 
 
+def _step(dim: int) -> jax.Array:
+    """The Langevin step sizes that training starts from: small, since too long a step may leave for infinity at once."""
+    return jnp.full((dim,), 0.1)
+
+
+def _langevin(dim: int, key: Key) -> AbstractTransition:
+    return LangevinTransition(_step(dim))
+
+
+def _langevin_reverse(dim: int, key: Key) -> AbstractTransition:
+    return LangevinTransition(_step(dim), reverse_drift=DriftNetwork(dim, key=key))
+
+
+def _langevin_opposite(dim: int, key: Key) -> AbstractTransition:
+    return LangevinTransition(_step(dim), drift=DriftNetwork(dim, key=key), opposite=True)
+
+
 KERNELS: dict[str, Callable[[int, Key], AbstractTransition]] = {
     "gaussian": _gaussian,
     "flow": _flow,
     "random-walk": _random_walk,
+    "langevin": _langevin,
+    "langevin-reverse": _langevin_reverse,
+    "langevin-opposite": _langevin_opposite,
 }
 
 PATHS: dict[str, Callable[[int], AbstractSchedule]] = {"linear": LinearSchedule, "learned": LearnedSchedule}
@@ -80,7 +101,7 @@ class Method:
 
 _ALWAYS = Resampling("systematic", "always")
 _STAR = {"learn": ("forward", "reverse", "path")}
-_FLOW_STAR = {"learn": ("forward", "path")}
+_FORWARD_STAR = {"learn": ("forward", "path")}
 _UNIFORM = {"weights": "uniform"}
 
 METHODS: dict[str, Method] = {
@@ -98,10 +119,26 @@ METHODS: dict[str, Method] = {
     "avo-flow": Method("AVO-flow", "AVO with planar flows", "flow", objective=_UNIFORM),
     "nvi-flow": Method("NVI-flow", "NVI with planar flows", "flow"),
     "nvir-flow": Method("NVIR-flow", "NVIR with planar flows", "flow", resampling=_ALWAYS),
-    "nvi-star-flow": Method("NVI*-flow", "NVI* with planar flows", "flow", "learned", objective=_FLOW_STAR),
-    "nvir-star-flow": Method("NVIR*-flow", "NVIR* with planar flows", "flow", "learned", _ALWAYS, _FLOW_STAR),
+    "nvi-star-flow": Method("NVI*-flow", "NVI* with planar flows", "flow", "learned", objective=_FORWARD_STAR),
+    "nvir-star-flow": Method("NVIR*-flow", "NVIR* with planar flows", "flow", "learned", _ALWAYS, _FORWARD_STAR),
     "vsmc": Method(
         "VSMC", "the SMC estimate of log Z as a bound, through all levels", resampling=_ALWAYS, objective={"kind": "bound"}
+    ),
+    "ula-ais": Method(
+        "ULA-AIS",
+        "annealing by unadjusted Langevin moves with learned step sizes",
+        "langevin",
+        objective={"learn": ("forward",), **_UNIFORM},
+    ),
+    "mcd": Method("MCD", "ULA-AIS with a learned score in the reverse kernels", "langevin-reverse", objective=_UNIFORM),
+    "cmcd": Method(
+        "CMCD",
+        "ULA-AIS with a learned drift that the reverse kernels take the other way",
+        "langevin-opposite",
+        objective={"learn": ("forward",), **_UNIFORM},
+    ),
+    "nvir-star-langevin": Method(
+        "NVIR*-Langevin", "NVIR* with Langevin moves, whose step sizes are learned", "langevin", "learned", _ALWAYS, _FORWARD_STAR
     ),
     "ais": Method("AIS", "annealed importance sampling with random-walk moves", "random-walk", objective=None),
     "smc": Method(

@@ -142,6 +142,84 @@ def test_partial_optimisation():
     np.testing.assert_array_equal(got["theta"], np.zeros((len(NAMES), 3)))
 
 
+class Sine(eqx.Module):
+    value: jax.Array
+
+    def __call__(self, z, context):
+        return self.value * jnp.sin(z)
+
+
+def langevin_parameters():
+    return {
+        "theta_prev": jnp.array([0.8, 0.5, 1.3]),
+        "theta": jnp.array([1.1, -0.7, -0.4]),
+        "log_step": jnp.array([-1.4]),
+        "drift": jnp.array([0.6]),
+    }
+
+
+def langevin_params(theta, log_step, drift, z):
+    """Mean and log scale of one Langevin step, with the derivative of the bump by hand."""
+    score = -theta[0] * z + theta[1] * jnp.cos(z)
+    return z + jnp.exp(log_step) * (score + drift * jnp.sin(z)), 0.5 * (jnp.log(2.0) + log_step)
+
+
+def exact_langevin(partial):
+    """∫∫ π̂ f(π̌/π̂) where q_k and r_{k-1} share a step size and a drift, and both read θ_k."""
+    cell = np.log(GRID[1] - GRID[0])
+    z, new = jnp.asarray(GRID)[:, None], jnp.asarray(GRID)[None, :]
+    hold = jax.lax.stop_gradient if partial else lambda x: x
+
+    def fn(p):
+        theta = hold(p["theta"])
+        log_prev = log_normalise(log_bump(p["theta_prev"], GRID)) - cell
+        log_now = log_normalise(log_bump(theta, GRID)) - cell
+        there = langevin_params(theta, p["log_step"], p["drift"], z)
+        back = langevin_params(theta, hold(p["log_step"]), -hold(p["drift"]), new)
+        return divergences(NAMES, log_now[None, :] + log_normal(z, *back), log_prev[:, None] + log_normal(new, *there), 2 * cell)
+
+    return with_value(fn)
+
+
+def estimated_langevin(flow):
+    prev, eps = (jnp.asarray(x.ravel()) for x in np.meshgrid(GRID, NOISE, indexing="ij"))
+    prev = prev[:, None]
+
+    def fn(p):
+        log_w = jax.lax.stop_gradient(log_bump(p["theta_prev"], prev[:, 0])) - 0.5 * eps**2
+        transition = nvi.LangevinTransition(jnp.exp(p["log_step"]), drift=Sine(p["drift"]), opposite=True)
+        theta = jax.lax.stop_gradient(p["theta"]) if flow.hold_theta else p["theta"]
+        loc, log_scale = langevin_params(theta, p["log_step"], p["drift"], prev)
+        z = loc + jnp.exp(log_scale) * eps[:, None]
+        z = jax.lax.stop_gradient(z) if flow.score_only else z
+        level = Level(transition, Bump(p["theta_prev"]), Bump(p["theta"]), None)
+        terms = weigh(z, None, Particles(prev, prev, log_w), level, PATH, flow)
+        return surrogates(NAMES, terms, log_w, flow.hold_q)
+
+    return fn
+
+
+@pytest.mark.parametrize("flow", [Flow(), LANDING, Flow(score_only=True)], ids=["pathwise", "landing", "score"])
+def test_langevin_moves(flow):
+    """Step size and drift in both kernels, θ_k in γ_k and in both kernels: every way in adds up."""
+    p = langevin_parameters()
+    expected, value = jacobians(exact_langevin(False), p)
+    got, reported = jacobians(estimated_langevin(flow), p)
+    assert_same(got, expected, TOL, nonzero=1e-4)
+    np.testing.assert_allclose(reported, value, rtol=TOL)
+
+
+@pytest.mark.parametrize("flow", [Flow(), LANDING], ids=["pathwise", "landing"])
+def test_partial_optimisation_of_shared_parameters(flow):
+    """What q_k shares with r_{k-1} is held in its role in r_{k-1}."""
+    p = langevin_parameters()
+    expected = jacobians(exact_langevin(True), p)[0]
+    got = jacobians(estimated_langevin(flow._replace(hold_theta=True)), p)[0]
+    right = ("theta_prev", "log_step", "drift")
+    assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL, nonzero=1e-4)
+    np.testing.assert_array_equal(got["theta"], np.zeros((len(NAMES), 3)))
+
+
 def test_landing_without_split_is_wrong_where_g_varies():
     """Holding log q in a pathwise gradient needs the other coefficient F' − F'' unless g is constant: the check can fail."""
     p, names = parameters(), NAMES[1:]

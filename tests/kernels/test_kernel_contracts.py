@@ -19,7 +19,7 @@ import pytest
 
 import nestedvi as nvi
 
-CONTEXT = nvi.Context(jnp.array(0.5), None)
+CONTEXT = nvi.Context(jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z)))
 NUM_DRAWS = 8_000
 
 
@@ -65,6 +65,14 @@ def residual(dim):
     kernel, draw = nvi.ResidualGaussian(dim, 7, key=jax.random.key(1), scale=0.7), np.random.default_rng(4).normal
     where = lambda k: (k.hidden_weight, k.hidden_bias, k.out_weight)  # noqa: E731
     return eqx.tree_at(where, kernel, tuple(jnp.asarray(0.4 * draw(size=x.shape)) for x in where(kernel)))
+
+
+def langevin(dim):
+    """A Langevin kernel with a drift away from its zero start."""
+    network, draw = nvi.DriftNetwork(dim, 5, key=jax.random.key(1)), np.random.default_rng(5).normal
+    leaves, structure = jax.tree.flatten(network)
+    network = jax.tree.unflatten(structure, [jnp.asarray(0.4 * draw(size=x.shape)) for x in leaves])
+    return nvi.LangevinKernel(jnp.linspace(0.2, 0.5, dim), network)
 
 
 def gaussian(score_only=False):
@@ -136,6 +144,8 @@ vector_line = functools.partial(line, (1,))
 
 KERNELS = {
     "residual-gaussian": Case(lambda: residual(2), lambda: jnp.array([0.4, -0.9]), square, "path"),
+    "langevin": Case(lambda: nvi.LangevinKernel(0.3), one, vector_line, "path"),
+    "langevin-drift": Case(lambda: langevin(2), lambda: jnp.array([0.4, -0.9]), square, "path"),
     "gaussian": Case(gaussian, one, vector_line, "path"),
     "gaussian-score": Case(lambda: gaussian(True), one, vector_line, "score"),
     "categorical": Case(categorical, lambda: jnp.array(1), enumerate_states, "score"),

@@ -71,19 +71,34 @@ def blackjax_case(name, **parameters):
     return nvi.blackjax_move(getattr(blackjax, name), steps=BLACKJAX_STEPS, **parameters)
 
 
+def drift(z, context):
+    """Any function will do for proper weighting, discontinuous ones included."""
+    return jnp.where(z > 0.2, 0.7, -0.3 * z)
+
+
+def network(key):
+    """A drift network away from its zero start."""
+    start = nvi.DriftNetwork(2, 5, key=key)
+    return eqx.tree_at(lambda n: n.out_weight, start, jax.random.normal(key, (5, 2)) / 5)
+
+
 TRANSITIONS = {
     "pair": lambda key: nvi.Transition(kernel(0.9, 0.5), kernel(0.9, 0.6)),
     "flow": lambda key: mild_flow(key, 5),
     "chain-of-pairs": chain_of_pairs,
     "chain-of-flows": chain_of_flows,
+    "langevin": lambda key: nvi.LangevinTransition(0.1),
+    "langevin-reverse": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, reverse_drift=network(key)),
+    "langevin-opposite": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, opposite=True),
     "random-walk": lambda key: nvi.RandomWalk(jnp.array([0.8, 0.5]), steps=3),
     "invariant": lambda key: nvi.Invariant(independence_step),
     "hmc": lambda key: blackjax_case("hmc", step_size=0.5, num_integration_steps=3),
     "rmh": lambda key: blackjax_case("rmh"),
     "nuts": lambda key: blackjax_case("nuts", step_size=0.8, max_num_doublings=2),
 }
-REVERSIBLE = ["pair", "chain-of-pairs"]
-NEEDS_GAMMA = ["random-walk", "invariant", "hmc", "rmh", "nuts"]
+LANGEVIN = ["langevin", "langevin-reverse", "langevin-opposite"]
+REVERSIBLE = ["pair", "chain-of-pairs", *LANGEVIN]
+INVARIANT = ["random-walk", "invariant", "hmc", "rmh", "nuts"]
 
 
 def features(z):
@@ -154,17 +169,17 @@ def test_contract(name, key):
     assert all(score.shape == () and score.dtype == jnp.float32 for score in scores)
     groups = transition.groups()
     assert jax.tree.structure(groups) == jax.tree.structure(transition)
-    expected = {"pair": {"forward", "reverse"}, "chain-of-pairs": {"forward", "reverse"}}
-    default = {"fixed"} if name in NEEDS_GAMMA else {"forward"}
-    assert set(jax.tree.leaves(groups)) == expected.get(name, default)
-    assert transition.reparameterised is (name not in NEEDS_GAMMA)
+    expected = {"fixed"} if name in INVARIANT else {"forward"}
+    expected |= {"reverse"} if name in ("pair", "chain-of-pairs", "langevin-reverse") else set()
+    assert set(jax.tree.leaves(groups)) == expected
+    assert transition.reparameterised is (name not in INVARIANT)
     assert transition.holdable is (name in REVERSIBLE)
     if name not in REVERSIBLE:
         with pytest.raises(NotImplementedError):
             transition.reverse_move(key, z, context())
 
 
-@pytest.mark.parametrize("name", NEEDS_GAMMA)
+@pytest.mark.parametrize("name", [*INVARIANT, *LANGEVIN])
 def test_moves_that_need_a_density_say_so(name, key):
     with pytest.raises(ValueError, match="needs a density γ_k"):
         TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.Context(None, None))

@@ -18,7 +18,17 @@ from nestedvi._types import Key, Particle, Scalar
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.errors import MissingScoreError
 
-__all__ = ["AbstractFlow", "AbstractKernel", "AbstractTransition", "Context", "Independent", "Scores", "Transition", "stack"]
+__all__ = [
+    "AbstractFlow",
+    "AbstractKernel",
+    "AbstractTransition",
+    "Context",
+    "Independent",
+    "Scores",
+    "Transition",
+    "own_density",
+    "stack",
+]
 
 
 class Context(NamedTuple):
@@ -26,6 +36,16 @@ class Context(NamedTuple):
 
     theta: PyTree
     log_gamma: Callable[[Particle], Scalar] | None
+
+
+def own_density(context: Context, who: str) -> Callable[[Particle], Scalar]:
+    """z ↦ log γ_k(z), for moves that evaluate it where they like; an error in the name of `who` where there is none."""
+    if context.log_gamma is None:
+        raise ValueError(
+            f"{who} needs a density γ_k that can be evaluated on its own; this path only gives increments "
+            "(its support grows). Use a fixed-support path, or move only what the increment knows."
+        )
+    return context.log_gamma
 
 
 class Scores(NamedTuple):

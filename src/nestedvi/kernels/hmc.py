@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nestedvi._types import Flag, Key, Scalar
-from nestedvi.kernels.base import Context
-from nestedvi.kernels.mcmc import AbstractInvariantMove, log_gamma_of
+from nestedvi.kernels.base import Context, own_density
+from nestedvi.kernels.mcmc import AbstractInvariantMove
 
 __all__ = ["Hamiltonian", "HamiltonianStep", "hamiltonian_step"]
 
@@ -76,4 +76,6 @@ class Hamiltonian(AbstractInvariantMove):
     steps: int = eqx.field(static=True, default=10)
 
     def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:
-        return hamiltonian_step(key, z_prev, log_gamma_of(context), self.step_size, self.root, self.steps).z, None
+        return hamiltonian_step(
+            key, z_prev, own_density(context, "A Hamiltonian move"), self.step_size, self.root, self.steps
+        ).z, None

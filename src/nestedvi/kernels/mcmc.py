@@ -15,24 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Particle, Scalar
-from nestedvi.kernels.base import AbstractTransition, Context, Scores
+from nestedvi.kernels.base import AbstractTransition, Context, Scores, own_density
 
-__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores", "log_gamma_of"]
-
-
-def log_gamma_of(context: Context) -> Callable[[Particle], Scalar]:
-    """z ↦ log γ_k(z), or an error that says why there is none."""
-    if context.log_gamma is None:
-        raise ValueError(
-            "An MCMC move needs a density γ_k that can be evaluated on its own; this path only gives increments "
-            "(its support grows). Use a fixed-support path, or move only what the increment knows."
-        )
-    return context.log_gamma
+__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores"]
 
 
 def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
     """The scores of any γ_k-invariant move from z_{k-1} to z_k."""
-    log_gamma = log_gamma_of(context)
+    log_gamma = own_density(context, "An MCMC move")
     before = log_gamma(z_prev)
     # A particle that γ_k excludes has v_k = 0, wherever it went from there.
     log_r = jnp.where(jnp.isneginf(before), -jnp.inf, before - log_gamma(z))
@@ -67,7 +57,7 @@ class RandomWalk(AbstractInvariantMove):
     steps: int = eqx.field(static=True, default=1)
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
-        log_gamma = log_gamma_of(context)
+        log_gamma = own_density(context, "An MCMC move")
 
         def step(carry, key_step):
             z, log_density = carry
@@ -94,4 +84,4 @@ class Invariant(AbstractInvariantMove):
     step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:
-        return self.step(key, z_prev, log_gamma_of(context)), None
+        return self.step(key, z_prev, own_density(context, "An MCMC move")), None

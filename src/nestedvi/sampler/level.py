@@ -37,7 +37,7 @@ class Flow(NamedTuple):
 
     `hold_q`: sticking the landing, log q_k is evaluated with its parameters held constant.
     `score_only`: no pathwise gradient; log q̃_k is all of log q_k. A flow has no q_k to score and stays pathwise.
-    `hold_theta`: γ_k in its role as the target of level k is constant (partial optimisation); θ_{k-1} still learns.
+    `hold_theta`: γ_k r_{k-1}, the target of level k, is constant (partial optimisation); θ_{k-1} still learns.
     `split`: also evaluate log v_k with every parameter held, for divergences whose pathwise and direct coefficients differ.
     """
 
@@ -151,10 +151,13 @@ def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: Abstr
         path, theta = hold(path), hold(theta)
     stats = jax.vmap(path.stats)(z)
     scores = _score(transition, path, theta, z, incoming.z, aux)
-    log_q = scores.log_q
-    if flow.hold_q and transition.holdable:
+    log_q, log_r = scores.log_q, scores.log_r
+    if (flow.hold_q or flow.hold_theta) and transition.holdable:
+        held = _score(hold(transition), hold(path), hold(theta), z, incoming.z, aux)
         # Sticking the landing: E[∂log q_k/∂φ̂] = 0, so only the way through z_k is kept.
-        log_q = _score(hold(transition), hold(path), hold(theta), z, incoming.z, aux).log_q
+        log_q = held.log_q if flow.hold_q else log_q
+        # Partial optimisation holds r_{k-1}, also where it shares parameters with q_k.
+        log_r = held.log_r if flow.hold_theta else log_r
     return Terms(
         z=z,
         stats=stats,
@@ -163,7 +166,7 @@ def weigh(z: PyTree, aux: PyTree, incoming: Particles, level: Level, path: Abstr
         # ∂log Z_k/∂θ_k = E_{π_k}[∂log γ_k/∂θ_k]: the particles are constants in it.
         log_gamma_at=_log_gamma(path, theta, stop_gradient(stats), incoming.stats),
         log_q=log_q,
-        log_r=scores.log_r,
+        log_r=log_r,
         log_q_score=log_q if _by_score(flow, transition) else scores.log_q_score,
         log_v_pathwise=pathwise,
     )

@@ -19,6 +19,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
 from nestedvi.errors import DensityError, NestedviWarning
 from nestedvi.kernels.base import AbstractTransition, Independent, Transition
+from nestedvi.kernels.langevin import LangevinTransition
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
@@ -295,7 +296,7 @@ def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
 
     Proper weighting needs r_{k-1}(· | z_k) to stay where γ_{k-1} has mass; a Gaussian does not, and log Ẑ is then too low.
     """
-    if not isinstance(sampler.path, Annealing) or not isinstance(sampler.level(2).transition, Transition):
+    if not isinstance(sampler.path, Annealing) or not isinstance(sampler.level(2).transition, Transition | LangevinTransition):
         return
     excluded = np.asarray(info.num_excluded).reshape(-1, np.shape(info.num_excluded)[-1]).max(axis=0)[:-1]
     if excluded.any():
