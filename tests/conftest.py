@@ -1,5 +1,7 @@
 """Shared set-up: every statistical test uses a fixed key, and tolerances come from standard errors."""
 
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -15,6 +17,15 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Whole experiments first: the long files must not be what one worker ends with while the other waits."""
     items.sort(key=lambda item: "experiments" not in item.path.parts)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Every compiled program holds memory maps, of which a process may have 65 530; beyond that the compiler crashes."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ __all__ = ["answer_auto", "answer_smc"]
 
 _BATCHES = 10
 _LEVELS, _LEAPS = 17, 10
-_PILOT = Plan(ess_share=0.7, moves=3, extra=3)
-_ROUND = Plan(ess_share=0.6, moves=2, extra=3)
+_PILOT = Plan(ess_share=0.7, moves=3, extra=2)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=2)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass, then to be safe.
 _WIDE = (0.3, 0.3, 0.2, 0.1)
 # Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
