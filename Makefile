@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test coverage lint types clean
+.PHONY: demo test test-all coverage lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +21,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# Without the slow tests (whole experiments, whole answers), so that it stays a matter of minutes on two cores.
 test: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+
+test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Measuring costs a quarter of the suite's time, so it is a command of its own.

@@ -11,6 +11,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 
 def pytest_configure(config):
     # Not in pyproject.toml: pytest would import the package to read it, before coverage is measured.
+    config.addinivalue_line("markers", "slow: whole experiments and whole answers, which `make test-all` runs")
     config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
 
 

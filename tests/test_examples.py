@@ -22,7 +22,11 @@ def test_every_example_is_listed():
     assert {p.name for p in (ROOT / "examples").glob("*.py")} == SMALL.keys()
 
 
-@pytest.mark.parametrize("name", SMALL)
+# What answers for a whole model compiles for half a minute.
+_SLOW = {"eight_schools.py", "two_modes.py", "model_choice.py"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in SMALL])
 def test_example(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, *SMALL[name]])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
@@ -44,7 +48,14 @@ def test_example(name, monkeypatch, capsys):
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/own-model.md", "docs/known-methods.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/guide.md",
+        *(pytest.param(f"docs/{p}.md", marks=pytest.mark.slow) for p in ("own-model", "known-methods")),
+    ],
+)
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -10,6 +10,8 @@ from nestedvi.densities.base import Density
 from nestedvi.evaluate.auto import answer_smc, freeze
 from nestedvi.evaluate.smc import Plan, tempering
 
+pytestmark = pytest.mark.slow
+
 MODES = jnp.array([[-4.0, 3.0], [5.0, 0.0], [0.0, -6.0]])
 SHARES = jnp.array([0.5, 0.3, 0.2])
 

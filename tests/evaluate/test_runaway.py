@@ -9,6 +9,8 @@ import nestedvi as nvi
 from nestedvi.evaluate.locate import locate
 from nestedvi.evaluate.runaway import RunawayError
 
+pytestmark = pytest.mark.slow
+
 IMPROPER = {
     "flat in one of ten": (10, 0, lambda z: -0.5 * jnp.sum(z[1:] ** 2)),
     "flat along a narrow ridge": (3, 0, lambda z: -50 * (z[0] + z[1]) ** 2 - 0.5 * z[2] ** 2),

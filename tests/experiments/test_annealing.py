@@ -20,6 +20,8 @@ from nestedvi.experiments.annealing import (
 )
 from nestedvi.experiments.cells import fingerprint
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("avo", "nvir-star")
 
 

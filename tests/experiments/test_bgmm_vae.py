@@ -34,6 +34,8 @@ from nestedvi.experiments.cells import fingerprint
 from nestedvi.train.loop import Training
 from nestedvi.train.progress import Silent
 
+pytestmark = pytest.mark.slow
+
 
 def fake_images(num, seed):
     """Class k is bright in pixel k of a 4 × 4 image."""

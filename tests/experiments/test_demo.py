@@ -9,6 +9,8 @@ import pytest
 import nestedvi as nvi
 from nestedvi.experiments.demo import DemoConfig, mode_shares, run_demo
 
+pytestmark = pytest.mark.slow
+
 SMALL = DemoConfig(num_levels=3, num_particles=4, num_steps=20, eval_particles=20, eval_batches=3, seed=4)
 
 

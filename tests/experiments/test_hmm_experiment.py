@@ -12,6 +12,8 @@ import nestedvi as nvi
 from nestedvi.experiments import hmm
 from nestedvi.experiments.hmm import ROWS, HMMConfig, build_program, quick_hmm_config, reproduce_hmm, simulate
 
+pytestmark = pytest.mark.slow
+
 CONFIG = HMMConfig(
     rows=("recursion-em", "recursion-em-refresh"),
     num_steps=10,

@@ -96,6 +96,7 @@ def exact_third(model, x):
     return jnp.mean(kl), jnp.mean(mixture)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pi_c_from", "mixture_update"), [("both", "sample"), ("first", "probabilities")])
 def test_the_nested_gradient_is_that_of_the_exact_objective(pi_c_from, mixture_update):
     """Every parameter of the model at once, and the three divergences as reported."""

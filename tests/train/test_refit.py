@@ -70,6 +70,7 @@ def turned_funnel():
     return draw, log_p, refit_base(jax.random.key(9), draw(0, 6000), draw(1, 1000), wide=0.05)
 
 
+@pytest.mark.slow
 def test_a_refitted_base_is_near_the_target_in_any_rotation(turned_funnel):
     """KL(p ‖ q) on fresh draws is small, and a Gaussian's is not."""
     draw, log_p, base = turned_funnel
@@ -79,6 +80,7 @@ def test_a_refitted_base_is_near_the_target_in_any_rotation(turned_funnel):
     assert -0.02 < kl < 0.15 < 0.5 < gaussian
 
 
+@pytest.mark.slow
 def test_a_refitted_base_draws_from_its_own_density(turned_funnel):
     """E_q[p/q] = 1 within five standard errors: draws and density agree, and no mass of p is missing."""
     _, log_p, base = turned_funnel

@@ -19,6 +19,7 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.compound import Experts, ScaleMixture
 from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
 from nestedvi.evaluate.locate import Located, check_found, find_coordinates, find_runaway
+from nestedvi.evaluate.runaway import RunawayError
 from nestedvi.evaluate.smc import MAX_LEVELS, Plan, Tempering, tempering
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.methods import Method
@@ -43,6 +44,8 @@ _FAMILY, _FOLDS = 20, 7
 # No learning: temperatures closer together and more moves at each, in batches large enough to be tuned from.
 _SMC = Plan(ess_share=0.8, moves=3)
 _SMC_BATCHES = 4
+# A width beyond any that a search which began with one could have found.
+_ASTRONOMIC = 1e8
 
 
 class _Betas(AbstractSchedule):
@@ -163,6 +166,12 @@ def _pilot(key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | Non
 
 
 def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) -> None:
+    width = np.nan_to_num(np.std(np.asarray(z, np.float64), axis=0), nan=np.inf)
+    worst = int(np.argmax(width))
+    if width[worst] > _ASTRONOMIC:
+        # Moves as long as the particles are apart: along a flat direction they grow without end.
+        unit = float(located.scale[worst])
+        raise RunawayError(worst, unit, unit * float(width[worst]))
     found = bool(jnp.any(jnp.isfinite(jax.vmap(located.log_gamma)(z))))
     check_found(found, jnp.mean(z, axis=0), jnp.std(z, axis=0), has_prior)
 
