@@ -48,14 +48,11 @@ def test_example(name, monkeypatch, capsys):
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/guide.md",
-        *(pytest.param(f"docs/{p}.md", marks=pytest.mark.slow) for p in ("own-model", "known-methods")),
-    ],
-)
+_PAGES = ["README.md", "docs/guide.md"]
+_SLOW_PAGES = ["docs/own-model.md", "docs/known-methods.md"]
+
+
+@pytest.mark.parametrize("page", [*_PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in _SLOW_PAGES)])
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
