@@ -22,8 +22,8 @@ def test_every_example_is_listed():
     assert {p.name for p in (ROOT / "examples").glob("*.py")} == SMALL.keys()
 
 
-# What answers for a whole model compiles for half a minute.
-_SLOW = {"eight_schools.py", "two_modes.py", "model_choice.py"}
+# What trains, or answers for a whole model, compiles for ten seconds to half a minute.
+_SLOW = {"ring.py", "program.py", "eight_schools.py", "two_modes.py", "model_choice.py"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in SMALL])

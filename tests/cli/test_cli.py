@@ -139,6 +139,7 @@ def test_interrupting_the_demo_saves(interrupted):
     assert (folder / "checkpoint" / "8").is_dir()
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_and_finishes(interrupted, command):
     *_, folder = interrupted
     code, stdout, _ = command(*DEMO, "--out", folder, "--json")

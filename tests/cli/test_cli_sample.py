@@ -61,6 +61,7 @@ def command(monkeypatch, capsys, tmp_path):
     return go
 
 
+@pytest.mark.slow
 def test_a_numpyro_model_from_a_file(command, tmp_path):
     arviz = pytest.importorskip("arviz")
     code, stdout, stderr = command("sample", "model.py:coin", "--data", "flips.csv", *FAST, "--out", "out", "--seed", 3)

@@ -12,6 +12,8 @@ from scipy import stats
 
 import nestedvi as nvi
 
+pytestmark = pytest.mark.slow
+
 PRECISION = np.array([[1.5, 0.6], [0.6, 0.9]])
 CENTRE = np.array([0.5, -1.0])
 STEP = np.array([0.2, 0.05])

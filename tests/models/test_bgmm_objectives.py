@@ -29,7 +29,7 @@ from nestedvi.models.bgmm_inference import (
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
 from nestedvi.models.bgmm_vae import BgmmVae, Coded, Proportions, draw_categorical
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
 
 N, CLUSTERS, KEYS = 2, 2, 1500
 GRID = np.linspace(-14.0, 14.0, 561)
@@ -96,7 +96,6 @@ def exact_third(model, x):
     return jnp.mean(kl), jnp.mean(mixture)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("pi_c_from", "mixture_update"), [("both", "sample"), ("first", "probabilities")])
 def test_the_nested_gradient_is_that_of_the_exact_objective(pi_c_from, mixture_update):
     """Every parameter of the model at once, and the three divergences as reported."""

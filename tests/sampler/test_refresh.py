@@ -27,6 +27,8 @@ from nestedvi.models.hmm import (
 from nestedvi.sampler.refresh import run_refreshed
 from small_hmm import MODEL, M, assert_mean_is_one, log_chain, log_emissions, log_evidence, log_prior, silenced
 
+pytestmark = pytest.mark.slow
+
 K = 6
 XS = np.array([0.3, 1.9, 1.2, -1.0, -0.4, 0.9])
 ZS = (0, 1, 1, 0, 0, 1)

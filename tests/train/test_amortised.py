@@ -123,6 +123,7 @@ def test_a_checkpoint_of_other_data_is_not_continued(tmp_path):
         train(12, XS + 1, checkpoint=tmp_path)
 
 
+@pytest.mark.slow
 def test_restarts_are_trainings_side_by_side():
     """Each of two programs on a leading axis trains as it would alone with its share of the key, its average included."""
     programs = jax.tree.map(lambda x: jnp.stack([x, x + 0.1]) if eqx.is_inexact_array(x) else x, start())
