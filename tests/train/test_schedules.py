@@ -135,6 +135,7 @@ def assert_trees(got, expected, tol=1e-10):
         np.testing.assert_allclose(a, b, rtol=tol, atol=tol, err_msg=jax.tree_util.keystr(at))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "divergence"),
     [
@@ -268,6 +269,7 @@ def small_sampler(resampling=None):
     return nvi.NestedSampler(initial(), annealing(3), stacked(gaussian_pair, 2), resampling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resampling", [None, nvi.Resampling("systematic", "always")], ids=["NVI*", "NVIR*"])
 def test_level_parallel_has_the_sequential_expectation(resampling, key, x64):
     """With frozen parameters every population is distributed as in a run, so the mean gradients agree."""
