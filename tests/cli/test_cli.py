@@ -15,29 +15,10 @@ from typer.testing import CliRunner
 import nestedvi as nvi
 import nestedvi.experiments.bench as bench_module
 import nestedvi.experiments.demo as demo_module
-from nestedvi.cli.main import app, run
+from nestedvi.cli.main import app
 
 SRC = Path(__file__).parents[2] / "src"
 RUNNER = CliRunner(env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs the entry point in this process: exit code, standard output, standard error."""
-
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nestedvi", *map(str, arguments)])
-        show = warnings.showwarning
-        with warnings.catch_warnings():
-            try:
-                run()
-                code = 0
-            except SystemExit as stop:
-                code = stop.code
-        warnings.showwarning = show
-        return code, *capsys.readouterr()
-
-    return go
 
 
 def one_sentence(stderr):

@@ -2,14 +2,12 @@
 
 import json
 import sys
-import warnings
 
 import numpy as np
 import pytest
 from scipy.special import betaln
 
 import nestedvi as nvi
-from nestedvi.cli.main import run
 from nestedvi.experiments.own_model import load_data
 
 MODEL = """
@@ -35,7 +33,7 @@ FAST = ("--method", "smc", "--levels", 4, "--particles", 400)
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+def command(command, monkeypatch, tmp_path):
     """Runs the entry point in this process, in a folder with a model: exit code, standard output, standard error."""
     (tmp_path / "neighbour.py").write_text("B = 1.5\n")
     (tmp_path / "model.py").write_text(MODEL)
@@ -46,17 +44,9 @@ def command(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("nestedvi.cli.main.out_console.width", 200)
 
     def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nestedvi", *map(str, arguments)])
-        show = warnings.showwarning
-        with warnings.catch_warnings():
-            try:
-                run()
-                code = 0
-            except SystemExit as stop:
-                code = stop.code
-        warnings.showwarning = show
+        result = command(*arguments)
         monkeypatch.delitem(sys.modules, "neighbour", raising=False)
-        return code, *capsys.readouterr()
+        return result
 
     return go
 

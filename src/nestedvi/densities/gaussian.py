@@ -92,11 +92,14 @@ class CorrelatedMixture(AbstractSampleable):
         self.inverses = jnp.linalg.inv(self.roots)
         self.log_weights = jax.nn.log_softmax(jnp.asarray(log_weights))
 
-    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+    def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
+        """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""
         eps = jnp.einsum("mij,mj->mi", self.inverses, z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
-        log_p = -0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
-        return jax.nn.logsumexp(self.log_weights + log_p)
+        return self.log_weights - 0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
+
+    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        return jax.nn.logsumexp(self.log_parts(z))
 
     @property
     def log_Z(self) -> Scalar:

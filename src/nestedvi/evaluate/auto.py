@@ -81,14 +81,13 @@ def answer_auto(
     stages = _Stages(progress, 2 * len(_WIDE) + 2)
     located, found = _pilot(keys[0], density, dim, prior, num_particles)
     stages.done(log_Z=found.log_Z_hat)
-    gradients, seen, estimates = int(found.gradients), [found.history], []
+    gradients, seen = int(found.gradients), [found.history]
     for r, wide in enumerate(_WIDE):
         base = _refit(keys[2 * r + 1], seen, wide)
         stages.done()
         found = tempering(keys[2 * r + 2], base, located, _ROUND, num_particles=num_particles, step_size=found.step_size)
         stages.done(log_Z=found.log_Z_hat)
         gradients += int(found.gradients)
-        estimates.append(float(found.log_Z_hat))
         seen = [*seen[-1:], found.history] if r > 0 else [found.history]
     sampler = freeze(base, located, found, num_levels or _LEVELS)
     per_batch = -(-num_particles // _BATCHES)
@@ -99,7 +98,7 @@ def answer_auto(
     shift = float(jnp.sum(jnp.log(located.scale)))
     z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
     log_w = runs.particles.log_w.reshape(-1)[:num_particles] + shift
-    doubts = (*_doubts(found), *_restless(estimates[-1], log_Z, stderr))
+    doubts = (*_doubts(found), *_restless(float(found.log_Z_hat), log_Z, stderr))
     sampling = (sampler.num_levels - 1) * (_LEAPS + 1)
     return Answer(z, log_w, log_Z + shift, stderr, doubts, sampler, Cost(gradients, sampling))
 

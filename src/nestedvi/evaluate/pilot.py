@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nestedvi._types import Flag, Key, Scalar
+from nestedvi.densities.compound import ScaleMixture
 from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.base import Context
 from nestedvi.kernels.mcmc import RandomWalk
@@ -20,7 +21,6 @@ from nestedvi.particles.weights import normalise
 
 __all__ = ["Pilot", "pilot"]
 
-_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0)
 _ESS_SHARE = 0.6
 _MAX_LEVELS = 200
 
@@ -37,19 +37,12 @@ class Pilot(NamedTuple):
     found: Flag
 
 
-def _log_base(z: Float[Array, " dim"]) -> Scalar:
-    """An equal mixture of centred Gaussians over two decades of scale: heavy enough for targets of unknown size."""
-    scales = jnp.asarray(_SCALES, z.dtype)
-    square = jnp.sum(z**2) / scales**2
-    return jax.nn.logsumexp(-0.5 * square - z.shape[0] * jnp.log(scales))
-
-
 @eqx.filter_jit
 def pilot(key: Key, log_gamma: Callable[[Any], Scalar], dim: int, num_particles: int = 1000, steps: int = 10) -> Pilot:
     """Runs until β = 1 (or `_MAX_LEVELS` temperatures, which the result's β shows)."""
-    key_scale, key_noise, key_loop = jax.random.split(key, 3)
-    scale = jnp.asarray(_SCALES)[jax.random.randint(key_scale, (num_particles, 1), 0, len(_SCALES))]
-    z = scale * jax.random.normal(key_noise, (num_particles, dim))
+    key_start, key_loop = jax.random.split(key)
+    base = ScaleMixture(dim)
+    z = jax.vmap(base.sample)(jax.random.split(key_start, num_particles))
 
     def go_on(carry):
         _, beta, level = carry
@@ -57,13 +50,13 @@ def pilot(key: Key, log_gamma: Callable[[Any], Scalar], dim: int, num_particles:
 
     def level(carry):
         z, beta, k = carry
-        log_base, log_target = jax.vmap(_log_base)(z), jax.vmap(log_gamma)(z)
+        log_base, log_target = jax.vmap(base.log_gamma)(z), jax.vmap(log_gamma)(z)
         log_ratio = jnp.where(jnp.isfinite(log_target), log_target - log_base, -jnp.inf)
         new = next_beta(beta, log_ratio, _ESS_SHARE)
         log_w = jnp.where(jnp.isneginf(log_ratio), -jnp.inf, (new - beta) * jnp.where(jnp.isfinite(log_ratio), log_ratio, 0.0))
         key_level = jax.random.fold_in(key_loop, k)
         z = z[Systematic().ancestors(jax.random.uniform(key_level, (num_particles,)), normalise(log_w))]
-        context = Context(None, lambda x: (1 - new) * _log_base(x) + new * log_gamma(x))
+        context = Context(None, lambda x: (1 - new) * base.log_gamma(x) + new * log_gamma(x))
         z = _rejuvenate(jax.random.fold_in(key_level, 1), z, context, steps)
         return z, new, k + 1
 

@@ -22,7 +22,6 @@ from nestedvi.evaluate.answer import Answer, Cost
 from nestedvi.evaluate.auto import answer_auto, answer_smc
 from nestedvi.evaluate.posterior import make_posterior
 from nestedvi.experiments.cells import cell_key, public, run_cached
-from nestedvi.particles.weights import ess
 from nestedvi.report.figures import save_figure
 from nestedvi.report.files import output_folder, provenance, write_json, write_text
 from nestedvi.report.targets import errors_figure, targets_table
@@ -123,7 +122,7 @@ def run_target(name: str, method: str, config: TargetsConfig) -> tuple[dict[str,
         posterior = make_posterior(answer.z, answer.log_w, answer.log_Z, answer.log_Z_stderr, answer.diagnosis, None)
         errors.append(answer.log_Z - target.log_Z)
         stderrs.append(answer.log_Z_stderr)
-        shares.append(100 * float(ess(answer.log_w)) / config.particles)
+        shares.append(100 * posterior.ess / config.particles)
         khats.append(posterior.khat)
         costs.append(answer.cost or Cost(np.nan, np.nan))
         said.append(list(posterior.diagnosis))

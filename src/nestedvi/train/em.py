@@ -42,13 +42,8 @@ def fit_mixture(key: Key, u: Rows, components: int, iterations: int = 60) -> Cor
     def mixture(means, covariances, log_weights):
         return CorrelatedMixture(means, jnp.linalg.cholesky(covariances), log_weights)
 
-    def log_parts(mixture: CorrelatedMixture):
-        eps = jnp.einsum("mij,nmj->nmi", mixture.inverses, u[:, None] - mixture.means)
-        log_det = jnp.sum(jnp.log(jnp.diagonal(mixture.roots, axis1=1, axis2=2)), axis=1)
-        return mixture.log_weights - 0.5 * jnp.sum(eps**2, axis=2) - log_det
-
     def update(_, state):
-        share = jax.nn.softmax(log_parts(mixture(*state)), axis=1)
+        share = jax.nn.softmax(jax.vmap(mixture(*state).log_parts)(u), axis=1)
         total = jnp.sum(share, axis=0)
         means = share.T @ u / (total[:, None] + 1e-9)
         # One matrix product a component; the data are whitened, so that the difference loses nothing.

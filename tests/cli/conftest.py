@@ -1,0 +1,27 @@
+"""The command line, run in this process."""
+
+import sys
+import warnings
+
+import pytest
+
+from nestedvi.cli.main import run
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the entry point in this process: exit code, standard output, standard error."""
+
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nestedvi", *map(str, arguments)])
+        show = warnings.showwarning
+        with warnings.catch_warnings():
+            try:
+                run()
+                code = 0
+            except SystemExit as stop:
+                code = stop.code
+        warnings.showwarning = show
+        return code, *capsys.readouterr()
+
+    return go
