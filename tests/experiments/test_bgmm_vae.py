@@ -285,6 +285,13 @@ def test_rates_by_group(key):
         np.testing.assert_allclose(third.mixture.mu, -1e-2 * last, rtol=1e-4, atol=1e-9)
 
 
+def test_a_new_setting_at_its_default_leaves_finished_cells_valid():
+    """A cell's content names only what differs from the defaults."""
+    cell = next(cells_of(replace(CONFIG, methods=("nvi-printed",), variants=("",))))
+    assert cell.content["settings"] == {}
+    assert replace(cell, settings=replace(cell.settings, neighbours=1.0)).content["settings"] == {"neighbours": 1.0}
+
+
 def test_settings_from_text():
     found = parse_settings("rate_rest=5e-3, pi_c_from=first,decay=true,average=none,num_prior=300")
     assert found == {"rate_rest": 5e-3, "pi_c_from": "first", "decay": True, "average": None, "num_prior": 300}

@@ -24,7 +24,6 @@ from nestedvi.models.bgmm_inference import (
     log_proposal,
     mean_field,
     mean_field_lam,
-    neighbour_information,
 )
 from nestedvi.models.bgmm_objectives import NestedKLs, WakeSleep
 from nestedvi.models.bgmm_vae import BgmmVae, Coded, Proportions, draw_categorical
@@ -234,21 +233,6 @@ def test_mean_field_is_a_fixed_point_and_sees_the_neighbours():
     expected = special.softmax(special.digamma(np.asarray(concentration)) + np.asarray(log_p), axis=1)
     np.testing.assert_allclose(r, expected, rtol=1e-10)
     assert r[3, 0] > 0.9
-
-
-def test_neighbour_information_against_its_definition(key):
-    """Soft clusters of made-up images: the joint of two different images of one mini-batch, and its information, by hand."""
-    model, x = tiny(dim=2), jax.random.uniform(key, (6, 3, 4, 4))
-    probs = np.exp(jax.vmap(jax.vmap(lambda x: model.classify.log_probs(model.code(x).loc)))(x))
-    joint = np.zeros((CLUSTERS, CLUSTERS))
-    for batch in probs:
-        for i in range(3):
-            for j in range(3):
-                if i != j:
-                    joint += np.outer(batch[i], batch[j])
-    joint /= joint.sum()
-    expected = np.sum(joint * np.log(joint / np.outer(joint.sum(axis=1), joint.sum(axis=0))))
-    np.testing.assert_allclose(neighbour_information(model, x), expected, rtol=1e-6, atol=1e-12)
 
 
 def test_the_bound_is_the_log_ratio_of_a_draw(key):

@@ -21,7 +21,6 @@ __all__ = [
     "log_proposal",
     "mean_field",
     "mean_field_lam",
-    "neighbour_information",
 ]
 
 _NO_CONTEXT = Context(None, None)
@@ -103,24 +102,6 @@ def mean_field_lam(key: Key, model: BgmmVae, coded: Coded, num_samples: int, swe
     log_p = jnp.mean(jax.vmap(jax.vmap(model.mixture.log_probs))(z), axis=0)
     _, concentration = mean_field(log_p, model.alpha, jnp.full_like(log_p, 1 / model.clusters), sweeps)
     return concentration / jnp.sum(concentration)
-
-
-def neighbour_information(model: BgmmVae, x: Float[Array, "batches N size size"]) -> Scalar:
-    """I(c; c'), in nats, of the clusters of two images of one mini-batch: how far mini-batches differ in them.
-
-    It needs no labels. Of all partitions into as many parts, the classes by which mini-batches were drawn have the most: a
-    cluster that joins two classes loses what told them apart, and splitting another class gains nothing.
-    """
-
-    def pairs(x: Float[Array, "N size size"]) -> Float[Array, "clusters clusters"]:
-        probs = jnp.exp(jax.vmap(lambda x: model.classify.log_probs(model.code(x).loc))(x))
-        total = jnp.sum(probs, axis=0)
-        return jnp.outer(total, total) - probs.T @ probs
-
-    joint = jnp.mean(jax.lax.map(pairs, x, batch_size=50), axis=0)
-    joint = joint / jnp.sum(joint)
-    single = jnp.sum(joint, axis=0)
-    return jnp.sum(jax.scipy.special.rel_entr(joint, jnp.outer(single, single)))
 
 
 def cluster_of(model: BgmmVae, coded: Coded) -> Int[Array, ""]:

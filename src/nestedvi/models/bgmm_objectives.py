@@ -1,8 +1,9 @@
-"""What trains the BGMM-VAE: three nested KLs with exact samples and a single-sample bound, or reweighted wake-sleep.
+"""What trains the BGMM-VAE: nested KLs with exact samples and a single-sample bound, or reweighted wake-sleep.
 
     KL(p(λ) p(c|λ) ‖ π_c(c) q(λ|c)) + KL(π_c(c) p(z|c) ‖ π_z(z) q(c|z)) + KL(p̂(x) q(z|x) ‖ π_z(z) p(x|z))
 
-The first two are minimised over π and q, the third over q; μ, τ and the decoder maximise the bound. The decoder's part of the
+The first two are minimised over π and q, the third over q; μ, τ and the decoder maximise the bound. These are the paper's. A
+fourth may be added, which asks z what mini-batch b it is from: KL(p̂(b, x) q(z|x) ‖ p̂(x) q(z|x) q(b|z)). The decoder's part of the
 bound is E[log p(x|z)], which the third KL contains with the opposite sign: leaving p(x|z) free there gives the decoder that
 gradient, and one pass through the networks serves both. It refuses to know optimisers.
 """
@@ -23,6 +24,7 @@ from nestedvi.divergences.wake import wake
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
 from nestedvi.models.bgmm_inference import infer, log_joint, log_proposal, mean_field
+from nestedvi.models.bgmm_neighbours import neighbour_kl
 from nestedvi.models.bgmm_vae import Assign, BgmmVae, Coded, Encode, draw_categorical
 from nestedvi.particles.weights import normalise
 
@@ -41,6 +43,7 @@ class Terms(NamedTuple):
     first: Scalar
     second: Scalar
     third: Scalar
+    neighbours: Scalar
     bound: Scalar
 
 
@@ -62,14 +65,18 @@ class NestedKLs:
     - `mixture_update`: "sample" trains μ, τ with a draw c ~ q(c|z), as printed; "probabilities" with the expectation over q(c|z);
       "mean-field" with the mean-field posterior of c in its mini-batch, so that what an image's neighbours are counts.
     - `intermediate`: π_z is a planar "flow", as printed, or the "mixture" Σ_c π_c(c) p(z|c), whose second KL can be zero.
+    - `neighbours`: the weight of the fourth KL, which is not the paper's; see `neighbour_kl`.
     """
 
     num_prior: int = 100
     pi_c_from: Literal["first", "both"] = "both"
     mixture_update: Literal["sample", "probabilities", "mean-field"] = "sample"
     intermediate: Literal["flow", "mixture"] = "flow"
+    neighbours: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.neighbours < float("inf"):
+            raise ValueError(f"The weight of the neighbours' KL is a number from 0 on; got {self.neighbours}.")
         if self.num_prior < 1:
             raise ValueError(f"The first two KLs need at least one assignment; got num_prior = {self.num_prior}.")
         if self.pi_c_from not in ("first", "both"):
@@ -123,10 +130,15 @@ class NestedKLs:
         # Every image of the mini-batches once, instead of draws from them.
         samples = jax.vmap(encoded(coded).complete)(_keys(key_third, len(images)), coded)
         third, kl_third = self.third(model, coded).surrogate_at(samples, "reverse-kl")
-        mixture = self.mixture(key_c, model, samples[0].reshape(*x.shape[:2], -1))
+        z = samples[0].reshape(*x.shape[:2], -1)
+        total = first + self.num_prior * second + third + self.mixture(key_c, model, z)
+        fourth = jnp.full((), jnp.nan)
+        if self.neighbours:
+            fourth = neighbour_kl(model, z)
+            total = total + self.neighbours * fourth
         # p̂(x) is no density on images: its constant is left out of what is reported.
         kl_third = kl_third + np.log(len(images))
-        return first + self.num_prior * second + third + mixture, Terms(kl_first, self.num_prior * kl_second, kl_third, -kl_third)
+        return total, Terms(kl_first, self.num_prior * kl_second, kl_third, fourth, -kl_third)
 
 
 @dataclass(frozen=True)
@@ -164,4 +176,4 @@ class WakeSleep:
         surrogate, log_Z_hat = jax.vmap(one)(_keys(key, x.shape[0]), coded)
         nothing = jnp.full((), jnp.nan)
         per_image = 1.0 / x.shape[1]
-        return per_image * jnp.mean(surrogate), Terms(nothing, nothing, nothing, per_image * jnp.mean(log_Z_hat))
+        return per_image * jnp.mean(surrogate), Terms(nothing, nothing, nothing, nothing, per_image * jnp.mean(log_Z_hat))
