@@ -48,18 +48,31 @@ def test_a_run_counts_its_gradients_and_freezes_into_a_sampler():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
     plan = Plan(ess_share=0.5, moves=2, extra=1, leaps=3)
     found = tempering(jax.random.key(2), base, Density(three_modes), plan, num_particles=500)
-    assert int(found.gradients) == 2 * (int(found.num_levels) + 1) * 4 and float(found.beta) == 1.0
+    assert int(found.gradients) == 2 * (int(found.num_levels) + 1) * 4 + 1 and float(found.beta) == 1.0
     assert found.history.shape == (2, 500, 2)
     np.testing.assert_array_equal(found.history[-1], found.z)
     sampler = freeze(base, Density(three_modes), found, 6)
     betas = np.asarray(sampler.path.thetas())
-    assert sampler.num_levels == 6 and betas[0] == 0 and betas[-1] == 1 and np.all(np.diff(betas) > 0)
+    assert sampler.num_levels == 6 and betas[-1] == 1 and np.all(np.diff(betas) > 0)
+    # Draws from the base are weighted for the run's first temperature.
+    np.testing.assert_allclose(betas[0], found.betas[0], rtol=1e-6)
 
 
-def test_the_first_temperatures_estimate_is_unbiased():
+def test_more_draws_reach_further_at_once():
+    """Eight draws for each particle: the first temperature is higher, and fewer particles share a draw."""
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
+    few, many = (
+        tempering(jax.random.key(4), base, target, Plan(0.9, 1, leaps=2, draws=draws), num_particles=300) for draws in (1, 8)
+    )
+    assert float(many.betas[0]) > 2 * float(few.betas[0]) and int(many.num_levels) < int(few.num_levels)
+    assert int(many.gradients) == 3 * int(many.num_levels) + 8
+
+
+@pytest.mark.parametrize("draws", [1, 5])
+def test_the_first_temperatures_estimate_is_unbiased(draws):
     """One temperature (ESS allows β = 1 at once): E[Ẑ] = Z, over 200 runs, within five standard errors."""
     base, target = nvi.DiagonalNormal(jnp.zeros(1), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
-    plan = Plan(ess_share=0.01, moves=1, leaps=2)
+    plan = Plan(ess_share=0.01, moves=1, leaps=2, draws=draws)
     run = jax.vmap(lambda k: tempering(k, base, target, plan, num_particles=50).log_Z_hat)
     Z_hat = np.exp(np.asarray(run(jax.random.split(jax.random.key(3), 200))))
     assert abs(Z_hat.mean() - np.sqrt(2 * np.pi)) < 5 * Z_hat.std() / np.sqrt(200)

@@ -11,12 +11,13 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
+from nestedvi.evaluate.answer import Answer
 from nestedvi.evaluate.posterior import diagnose, make_posterior
 
 
 def posterior_of(samples, log_w=None, remarks=()):
     num = len(jax.tree.leaves(samples)[0])
-    return make_posterior(samples, jnp.zeros(num) if log_w is None else log_w, 1.5, 0.01, remarks, None)
+    return make_posterior(samples, Answer(None, jnp.zeros(num) if log_w is None else log_w, 1.5, 0.01), remarks)
 
 
 @pytest.fixture
@@ -24,6 +25,15 @@ def three():
     """Three particles of weights ½, ¼, ¼."""
     samples = {"a": jnp.array([1.0, 2.0, 4.0]), "b": jnp.array([[[0.0], [1.0]], [[0.0], [5.0]], [[2.0], [1.0]]])}
     return posterior_of(samples, jnp.log(jnp.array([0.5, 0.25, 0.25])))
+
+
+def test_khat_sees_the_draws_that_did_not_go_on(key):
+    """Equal weights at the end say nothing of the weights by which they were chosen."""
+    heavy = jnp.asarray(stats.genpareto.rvs(1.2, size=2000, random_state=1))
+    answer = Answer(None, jnp.zeros(100), 0.0, 0.01, drawn_log_w=jnp.log(heavy))
+    posterior = make_posterior(jnp.zeros((100, 1)), answer)
+    assert posterior.khat == nvi.khat(np.asarray(answer.drawn_log_w)) > 0.7 and "dominate" in posterior.diagnosis[0]
+    assert make_posterior(jnp.zeros((100, 1)), answer._replace(drawn_log_w=None)).diagnosis == ()
 
 
 def test_means_and_spreads_by_hand(three):

@@ -114,3 +114,5 @@ def test_khat_of_degenerate_weights():
     """Too few weights for a tail say so; equal weights have the lightest tail there is."""
     assert math.isnan(nvi.khat(np.zeros(10)))
     assert nvi.khat(np.zeros(100)) == -math.inf
+    # Ten batches with one weight each, as after resampling: no tail that could be fitted.
+    assert nvi.khat(np.repeat(np.linspace(0.0, 0.1, 10), 200)) == -math.inf

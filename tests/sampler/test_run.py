@@ -205,6 +205,33 @@ def spoilt_sampler(value, at):
     return nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
 
 
+def drawn_often(num_levels=3):
+    """A first density that is not q_1, so that the first weights differ, and arbitrary kernels after it."""
+    sampler = annealed(num_levels, resampling=nvi.Resampling("systematic", 0.6))
+    return eqx.tree_at(lambda s: s.initial, sampler, nvi.DiagonalNormal(jnp.full(1, 0.5), 3.0))
+
+
+def test_many_first_draws_leave_log_Z_hat_unbiased(key):
+    """Of five draws for each particle one goes on; E[Ẑ] = Z, with less spread than one draw each leaves."""
+    sampler = drawn_often()
+    one, five = (
+        jax.jit(jax.vmap(lambda k, d=draws: nvi.run(k, sampler, 4, draws=d)))(jax.random.split(key, 4000)) for draws in (1, 5)
+    )
+    assert_unbiased(five.log_Z_hat, 1.2)
+    assert np.std(np.exp(five.log_Z_hat)) < 0.95 * np.std(np.exp(one.log_Z_hat))
+    assert five.drawn_log_w.shape == (4000, 20) and one.drawn_log_w.shape == (4000, 4)
+    assert np.all(five.info.resampled[:, 0]) and not np.any(one.info.resampled[:, 0])
+
+
+def test_after_the_draws_every_particle_has_their_mean_weight(key, x64):
+    """The first level's log Ẑ is that of all draws, and those that go on are among them."""
+    found = run(key, drawn_often(), 6, draws=3, history=True)
+    np.testing.assert_allclose(found.history.log_w[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12)
+    np.testing.assert_allclose(found.info.log_Z_hat[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12)
+    with pytest.raises(ValueError, match="one draw for each"):
+        nvi.run(key, drawn_often(), 6, draws=0)
+
+
 def test_nan_is_reported_with_its_level(key):
     result = run(key, spoilt_sampler(jnp.nan, [99.0, 99.0, 0.0, 99.0]), 20, history=True)
     count = int(np.isnan(result.history.log_w[2]).sum())

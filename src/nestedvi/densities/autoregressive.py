@@ -18,8 +18,11 @@ from nestedvi.densities.base import AbstractSampleable
 __all__ = ["AutoregressiveMixture"]
 
 Vector = Float[Array, " dim"]
-# The network sees coordinates within this range, so that it stays what it was beyond the data; widths stay within float32.
-_SEEN, _LOG_WIDTHS = 8.0, (-14.0, 8.0)
+# The network sees coordinates within this range, so that it stays what it was beyond the data.
+_SEEN = 8.0
+# No coordinate is wider or farther away than this, in units of whitened data: an affine map in float32 would not bring a draw
+# with coordinates of thousands back to where it came from, and its density would be far too low.
+_LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
 
@@ -78,7 +81,8 @@ class AutoregressiveMixture(AbstractSampleable):
         log_share, mean, log_width = jnp.split(h, 3, axis=-1)
         place, log_scale = place_width[..., :1], jnp.clip(place_width[..., 1:], -10.0, 10.0)
         log_width = jnp.clip(log_width + log_scale, *_LOG_WIDTHS)
-        return _Conditional(jax.nn.log_softmax(log_share), place + jnp.exp(log_scale) * mean, log_width)
+        mean = jnp.clip(place + jnp.exp(log_scale) * mean, -_FAR, _FAR)
+        return _Conditional(jax.nn.log_softmax(log_share), mean, log_width)
 
     def _all(self, y: Vector) -> _Conditional:
         """Every coordinate's conditional, given those before it."""

@@ -27,7 +27,10 @@ class Cost(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Weighted particles in the density's coordinates, log Z with its standard error, and what went wrong in whole sentences."""
+    """Weighted particles in the density's coordinates, log Z with its standard error, and what went wrong in whole sentences.
+
+    `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see as well.
+    """
 
     z: Float[Array, "particles dim"]
     log_w: LogWeights
@@ -36,6 +39,7 @@ class Answer(NamedTuple):
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
     cost: Cost | None = None
+    drawn_log_w: LogWeights | None = None
 
 
 class AnswerFunction(Protocol):

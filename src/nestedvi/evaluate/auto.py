@@ -34,15 +34,17 @@ from nestedvi.train.refit import refit_base
 __all__ = ["answer_auto", "answer_smc"]
 
 _BATCHES = 10
-_LEVELS, _LEAPS = 17, 10
-_PILOT = Plan(ess_share=0.7, moves=3, extra=2)
-_ROUND = Plan(ess_share=0.6, moves=2, extra=2)
+_LEVELS, _LEAPS = 25, 10
+# Draws from a base cost one value of the density where a move costs eleven gradients, so there are many for each particle.
+_DRAWS = 16
+_PILOT = Plan(ess_share=0.7, moves=3, extra=2, draws=_DRAWS)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=1, draws=_DRAWS)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass, then to be safe.
-_WIDE = (0.3, 0.3, 0.2, 0.1)
+_WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 # Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
 _FAMILY, _FOLDS = 20, 7
 # No learning: temperatures closer together and more moves at each, in batches large enough to be tuned from.
-_SMC = Plan(ess_share=0.8, moves=3)
+_SMC = Plan(ess_share=0.9, moves=8, draws=_DRAWS)
 _SMC_BATCHES = 4
 # A width beyond any that a search which began with one could have found.
 _ASTRONOMIC = 1e8
@@ -81,7 +83,8 @@ def answer_auto(
     stages = _Stages(progress, 2 * len(_WIDE) + 2)
     located, found = _pilot(keys[0], density, dim, prior, num_particles)
     stages.done(log_Z=found.log_Z_hat)
-    gradients, seen = int(found.gradients), [found.history]
+    # As many as every later run leaves, so that what is compiled for them serves here.
+    gradients, seen = int(found.gradients), [found.history[-_ROUND.extra - 1 :]]
     for r, wide in enumerate(_WIDE):
         base = _refit(keys[2 * r + 1], seen, wide)
         stages.done()
@@ -99,8 +102,9 @@ def answer_auto(
     z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
     log_w = runs.particles.log_w.reshape(-1)[:num_particles] + shift
     doubts = (*_doubts(found), *_restless(float(found.log_Z_hat), log_Z, stderr))
-    sampling = (sampler.num_levels - 1) * (_LEAPS + 1)
-    return Answer(z, log_w, log_Z + shift, stderr, doubts, sampler, Cost(gradients, sampling))
+    sampling = (sampler.num_levels - 1) * (_LEAPS + 1) + _DRAWS
+    cost, drawn = Cost(gradients, sampling), runs.drawn_log_w.reshape(-1)
+    return Answer(z, log_w, log_Z + shift, stderr, doubts, sampler, cost, drawn)
 
 
 def answer_smc(
@@ -139,14 +143,21 @@ def answer_smc(
 
 
 def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
-    """A sampler of `num_levels` densities with an adaptive run's temperatures, spread evenly, its metric and its steps."""
+    """A sampler of `num_levels` densities with an adaptive run's temperatures, spread evenly, its metric and its steps.
+
+    The first density is that of the run's first temperature: draws from the base are weighted for it, and thinned by `run`.
+    """
     num, count = int(found.num_levels), num_levels - 1
-    at = np.arange(1, count + 1) / count
-    betas = np.interp(at, np.arange(num + 1) / num, np.concatenate([[0.0], np.asarray(found.betas[:num])]))
-    sizes = np.interp(at, np.arange(1, num + 1) / num, np.asarray(found.step_sizes[:num]))
+    betas, sizes = np.asarray(found.betas[:num], np.float64), np.asarray(found.step_sizes[:num])
+    at = np.arange(num, dtype=float)
+    if num > 2:
+        # The last temperature is cut off at 1: it counts by its length.
+        at[-1] = at[-2] + min(1.0, (betas[-1] - betas[-2]) / (betas[-2] - betas[-3]))
+    spread = np.linspace(0.0, at[-1], count + 1)
+    betas, sizes = np.interp(spread, at, betas), np.interp(spread[1:], at, sizes)
     dtype = found.root.dtype
     moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (count, *found.root.shape)), _LEAPS)
-    path = Annealing(base, target, _Betas(jnp.asarray(np.concatenate([[0.0], betas]), dtype)))
+    path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
 
 
@@ -185,7 +196,7 @@ def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: floa
 
 @eqx.filter_jit
 def _run_batches(keys: Key, sampler: NestedSampler, num_particles: int) -> Any:
-    return jax.vmap(lambda k: run(k, sampler, num_particles))(keys)
+    return jax.vmap(lambda k: run(k, sampler, num_particles, draws=_DRAWS))(keys)
 
 
 def _doubts(found: Tempering) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
+from nestedvi.evaluate.answer import Answer
 from nestedvi.evaluate.sites import named_sites
 from nestedvi.evaluate.summary import Summary, scalar_elements, summarise
 from nestedvi.particles.resampling import systematic
@@ -108,10 +109,11 @@ def diagnose(num_particles: int, log_Z_stderr: float, ess: float, khat: float) -
     return tuple(found)
 
 
-def make_posterior(
-    samples: PyTree, log_w: Float[Array, " particles"], log_Z: float, log_Z_stderr: float, remarks: tuple[str, ...], sampler: Any
-) -> Posterior:
-    """A posterior with its effective sample size, k̂ and diagnosis; `remarks` are what was known before the weights."""
-    size, tail = float(ess(log_w)), khat(np.asarray(log_w))
-    diagnosis = (*remarks, *diagnose(len(log_w), log_Z_stderr, size, tail))
-    return Posterior(samples, jnp.asarray(log_w), log_Z, log_Z_stderr, size, tail, diagnosis, sampler)
+def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = ()) -> Posterior:
+    """A posterior from samples in the user's form and the answer that they are from, with its effective sample size, k̂ and
+    diagnosis; `remarks` are what was known before the weights."""
+    log_w, log_Z, stderr = jnp.asarray(answer.log_w), float(answer.log_Z), float(answer.log_Z_stderr)
+    weights = [w for w in (log_w, answer.drawn_log_w) if w is not None]
+    size, tail = float(ess(log_w)), max(khat(np.asarray(w)) for w in weights)
+    diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail))
+    return Posterior(samples, log_w, log_Z, stderr, size, tail, diagnosis, answer.sampler)

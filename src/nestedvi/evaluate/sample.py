@@ -69,8 +69,7 @@ def sample(
     except RunawayError as error:
         raise error.named(problem.names[error.coordinate]) from None
     samples = jax.jit(jax.vmap(problem.finish))(found.z)
-    remarks = (*problem.remarks, *found.diagnosis)
-    posterior = make_posterior(samples, found.log_w, float(found.log_Z), float(found.log_Z_stderr), remarks, found.sampler)
+    posterior = make_posterior(samples, found, problem.remarks)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite normaliser.")
     for sentence in posterior.diagnosis:

@@ -14,7 +14,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.hmc import hamiltonian_step
-from nestedvi.particles.resampling import Systematic
+from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import log_Z_hat, normalise
 from nestedvi.train.ica import whiten
 
@@ -28,12 +28,13 @@ _NOTHING = -1e30
 
 class Plan(NamedTuple):
     """How a run goes: the ESS that a temperature leaves, moves at each temperature, how many rounds of moves come after the last
-    temperature, leapfrog steps of a move."""
+    temperature, leapfrog steps of a move, and how many draws from the base there are for each particle that goes on."""
 
     ess_share: float
     moves: int
     extra: int = 0
     leaps: int = 10
+    draws: int = 1
 
 
 class Tempering(NamedTuple):
@@ -41,7 +42,7 @@ class Tempering(NamedTuple):
 
     `z` are equally weighted particles at the end, `history` those at the last temperature and after every further round of moves
     (first axis). `betas` and `step_sizes` hold the first `num_levels` entries; `gradients` counts those of the target for each
-    particle.
+    particle, and its values at draws from the base like gradients.
     """
 
     z: Float[Array, "particles dim"]
@@ -67,11 +68,26 @@ def tempering(
     num_particles: int,
     step_size: Scalar | float = 0.3,
 ) -> Tempering:
-    """γ_β = base^{1-β} target^β from β = 0 to 1."""
-    ess_share, moves, extra, leaps = plan
-    key_start, key_levels = jax.random.split(key)
-    z = jax.vmap(base.sample)(jax.random.split(key_start, num_particles))
+    """γ_β = base^{1-β} target^β from β = 0 to 1.
+
+    Draws from the base need no moves, so there are `plan.draws` times as many: with more of them the first temperature can be
+    higher, more of what the base seldom proposes is found, and the particles that go on have fewer ancestors in common.
+    """
+    ess_share, moves, extra, leaps, draws = plan
+    key_start, key_first, key_levels = jax.random.split(key, 3)
     log_base, log_gamma = (lambda z: base.log_gamma(z) - base.log_Z), target.log_gamma
+
+    def log_ratios(z):
+        log_ratio = jax.vmap(lambda z: log_gamma(z) - log_base(z))(z)
+        return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
+
+    def reweight(key, z, beta, share):
+        """The next temperature, particles for it, and the factor of Ẑ that it brings."""
+        log_ratio = log_ratios(z)
+        new = next_beta(beta, log_ratio, share)
+        log_w = (new - beta) * log_ratio
+        picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
+        return new, z[picks], log_Z_hat(log_w)
 
     def move_all(key, z, log_density, root, step_size):
         one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
@@ -80,52 +96,48 @@ def tempering(
         return moved.z, step_size * jnp.exp(rate - _ACCEPTANCE), rate
 
     def go_on(state):
-        more = jnp.logical_and(state["beta"] < 1, state["level"] < MAX_LEVELS)
-        return jnp.logical_or(more, state["rounds"] <= extra)
+        return state["rounds"] <= extra
 
     def level(state):
+        """Moves at this temperature, and on to the next; after the last one, moves only."""
         z, beta, k = state["z"], state["beta"], state["level"]
-        log_ratio = jax.vmap(lambda z: log_gamma(z) - log_base(z))(z)
-        log_ratio = jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
-        # Rounds after the last temperature are levels that change nothing: one loop is half as much to compile as two.
-        over = state["rounds"] > 0
-        new = jnp.where(over, beta, next_beta(beta, log_ratio, ess_share))
-        log_w = (new - beta) * log_ratio
-        key_resample, key_moves = jax.random.split(jax.random.fold_in(key_levels, k + state["rounds"]))
-        picks = Systematic().ancestors(jax.random.uniform(key_resample, (num_particles,)), normalise(log_w))
-        z = jnp.where(over, z, z[picks])
+        key_moves, key_resample = jax.random.split(jax.random.fold_in(key_levels, k + state["rounds"]))
         root = whiten(z)[1]
-        density = lambda z: (1 - new) * log_base(z) + new * log_gamma(z)  # noqa: E731
+        density = lambda z: (1 - beta) * log_base(z) + beta * log_gamma(z)  # noqa: E731
 
         def move(carry, key):
             z, step_size, rate = move_all(key, carry[0], density, root, carry[1])
             return (z, step_size), rate
 
         (z, step_size), rates = jax.lax.scan(move, (z, state["step_size"]), jax.random.split(key_moves, moves))
-        ended = jnp.logical_or(new >= 1, k + 1 >= MAX_LEVELS)
+        over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
+        new, picked, factor = reweight(key_resample, z, beta, ess_share)
         return {
-            "z": z,
-            "beta": new,
+            "z": jnp.where(over, z, picked),
+            "beta": jnp.where(over, beta, new),
             "level": jnp.where(over, k, k + 1),
-            "rounds": state["rounds"] + ended,
-            "history": state["history"].at[jnp.where(ended, state["rounds"], 0)].set(z),
-            "log_Z": state["log_Z"] + log_Z_hat(log_w),
+            "rounds": state["rounds"] + over,
+            "history": state["history"].at[jnp.where(over, state["rounds"], 0)].set(z),
+            "log_Z": state["log_Z"] + jnp.where(over, 0.0, factor),
             "step_size": step_size,
             "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(new)),
-            "step_sizes": jnp.where(over, state["step_sizes"], state["step_sizes"].at[k].set(step_size)),
+            "step_sizes": state["step_sizes"].at[k - 1].set(step_size),
             "rate": jnp.mean(rates),
         }
 
-    zero, none = jnp.zeros((), z.dtype), jnp.zeros((), jnp.int32)
+    drawn = jax.vmap(base.sample)(jax.random.split(key_start, draws * num_particles))
+    zero, none = jnp.zeros((), drawn.dtype), jnp.zeros((), jnp.int32)
+    # More draws than particles: an ESS of twice their number is enough for the first temperature.
+    beta, z, factor = reweight(key_first, drawn, zero, 2 / draws if draws > 2 else ess_share)
     start = {
         "z": z,
-        "beta": zero,
-        "level": none,
+        "beta": beta,
+        "level": none + 1,
         "rounds": none,
         "history": jnp.zeros((extra + 1, *z.shape), z.dtype),
-        "log_Z": zero,
+        "log_Z": factor,
         "step_size": zero + step_size,
-        "betas": jnp.ones(MAX_LEVELS, z.dtype),
+        "betas": jnp.ones(MAX_LEVELS, z.dtype).at[0].set(beta),
         "step_sizes": jnp.zeros(MAX_LEVELS, z.dtype),
         "rate": zero,
     }
@@ -141,5 +153,5 @@ def tempering(
         end["step_size"],
         whiten(end["z"])[1],
         end["rate"],
-        (end["level"] + extra) * moves * (leaps + 1),
+        (end["level"] + extra) * moves * (leaps + 1) + draws,
     )

@@ -119,7 +119,7 @@ def run_target(name: str, method: str, config: TargetsConfig) -> tuple[dict[str,
         key = jax.random.fold_in(cell_key(config.seed, f"{name} {method}"), i)
         answer = METHODS[method](key, density, target.dim, config.particles)
         seconds.append(time.perf_counter() - began)
-        posterior = make_posterior(answer.z, answer.log_w, answer.log_Z, answer.log_Z_stderr, answer.diagnosis, None)
+        posterior = make_posterior(answer.z, answer)
         errors.append(answer.log_Z - target.log_Z)
         stderrs.append(answer.log_Z_stderr)
         shares.append(100 * posterior.ess / config.particles)

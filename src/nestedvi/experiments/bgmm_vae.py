@@ -99,7 +99,7 @@ class Settings:
     def make_objective(self) -> NestedKLs | WakeSleep:
         if self.objective == "nvi":
             kinds: Any = (self.pi_c_from, self.mixture_update, self.intermediate)
-            return NestedKLs(self.num_prior, *kinds, neighbours=self.neighbours)
+            return NestedKLs(self.num_prior, *kinds, self.neighbours)
         if self.objective == "rws":
             return WakeSleep(self.num_samples, self.model_gradient)  # type: ignore[arg-type]
         raise UnknownNameError("objective", self.objective, ["nvi", "rws"])

@@ -20,7 +20,7 @@ from nestedvi.densities.base import AbstractSampleable, as_sampleable
 from nestedvi.errors import DensityError, NestedviWarning
 from nestedvi.kernels.base import AbstractTransition, Independent, Transition
 from nestedvi.kernels.langevin import LangevinTransition
-from nestedvi.particles.resampling import Particles, Resampling
+from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
@@ -231,13 +231,14 @@ def level_info(incoming: Particles, out: Particles, level_terms: Terms, resample
 
 
 class Run(NamedTuple):
-    """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends from whom, and on request
-    the particles of every level before resampling."""
+    """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends from whom, on request the
+    particles of every level before resampling, and the log weights of all that the first level drew."""
 
     particles: Particles
     info: LevelInfo
     ancestors: Int[Array, "moves particles"]
     history: Any
+    drawn_log_w: Float[Array, " draws"]
 
     @property
     def log_Z_hat(self) -> Float[Array, ""]:
@@ -250,18 +251,28 @@ class Run(NamedTuple):
         return ess(self.particles.log_w)
 
 
-def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, flow: Flow = PLAIN) -> Run:
+def run(
+    key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, draws: int = 1, flow: Flow = PLAIN
+) -> Run:
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
 
-    `history=True` keeps the particles of every level (as a stack, or as a tuple when levels differ in shape).
+    **Arguments:**
+
+    - `history`: keeps the particles of every level (as a stack, or as a tuple when levels differ in shape).
+    - `draws`: how many particles the first level draws for each that goes on to the second. Where the moves are dear and q_1 is
+      cheap, many draws from it make the first level's weights matter less. Those that go on are chosen systematically by weight,
+      and log Ẑ is that of all.
     """
-    if num_particles < 1:
-        raise ValueError(f"A run needs at least one particle; got {num_particles}.")
+    if num_particles < 1 or draws < 1:
+        raise ValueError(f"A run needs at least one particle and one draw for each; got {num_particles} and {draws}.")
     key_first, key_rest = jax.random.split(key)
-    start = nothing_in(num_particles)
+    start = nothing_in(draws * num_particles)
     first = terms(key_first, start, sampler.first_level(), sampler.path, flow)
     particles = outgoing(start, first)
-    info = level_info(start, particles, first, False)
+    info, drawn = level_info(start, particles, first, draws > 1), particles.log_w
+    if draws > 1:
+        picks = systematic(jax.random.uniform(jax.random.fold_in(key_first, 1)), normalise(particles.log_w), num_particles)
+        particles = take(particles, picks, jnp.broadcast_to(log_Z_hat(particles.log_w), (num_particles,)))
 
     def body(particles: Particles, level: Level, extra: tuple[Any, Key]):
         noise, key_move = extra
@@ -274,13 +285,13 @@ def run(key: Key, sampler: NestedSampler, num_particles: int, *, history: bool =
     extras = level_noise(sampler, key_rest)
     sampler, particles = prepare(sampler, particles)
     if history and not sampler.homogeneous:
-        return _run_ragged(body, sampler, particles, info, extras)
+        return _run_ragged(body, sampler, particles, info, extras, drawn)
     last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, extras)
     prepend = lambda one, many: jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), one, many)  # noqa: E731
-    return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None)
+    return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None, drawn)
 
 
-def _run_ragged(body, sampler, particles, info, extras) -> Run:
+def _run_ragged(body, sampler, particles, info, extras, drawn) -> Run:
     infos, ancestors, kept = [info], [], [particles]
     for k, extra in zip(range(2, sampler.num_levels + 1), extras, strict=True):
         particles, (info, parents, out) = body(particles, sampler.level(k), extra)
@@ -288,7 +299,7 @@ def _run_ragged(body, sampler, particles, info, extras) -> Run:
         ancestors.append(parents)
         kept.append(out)
     stack = lambda *xs: jnp.stack(xs)  # noqa: E731
-    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept))
+    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept), drawn)
 
 
 def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
