@@ -98,8 +98,8 @@ class Settings:
 
     def make_objective(self) -> NestedKLs | WakeSleep:
         if self.objective == "nvi":
-            kinds: Any = (self.pi_c_from, self.mixture_update, self.intermediate)
-            return NestedKLs(self.num_prior, *kinds, self.neighbours)
+            names = ("num_prior", "pi_c_from", "mixture_update", "intermediate", "neighbours")
+            return NestedKLs(**{name: getattr(self, name) for name in names})
         if self.objective == "rws":
             return WakeSleep(self.num_samples, self.model_gradient)  # type: ignore[arg-type]
         raise UnknownNameError("objective", self.objective, ["nvi", "rws"])
