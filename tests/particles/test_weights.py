@@ -115,4 +115,6 @@ def test_khat_of_degenerate_weights():
     assert math.isnan(nvi.khat(np.zeros(10)))
     assert nvi.khat(np.zeros(100)) == -math.inf
     # Ten batches with one weight each, as after resampling: no tail that could be fitted.
-    assert nvi.khat(np.repeat(np.linspace(0.0, 0.1, 10), 200)) == -math.inf
+    batches = np.repeat(np.linspace(0.0, 0.1, 10), 200)
+    assert nvi.khat(batches) == -math.inf
+    assert nvi.khat(batches + 1e-8 * np.random.default_rng(0).standard_normal(2000)) == -math.inf

@@ -57,8 +57,8 @@ def khat(log_w) -> float:
         return float("nan")
     ordered = np.sort(np.exp(log_w - log_w.max()))
     excess = ordered[-tail:] - ordered[-tail - 1]
-    if len(np.unique(excess)) < 5:
-        # A few batches with one weight each: there is no tail.
+    if len(np.unique(np.round(excess, 6))) < 5:
+        # A few batches with one weight each, but for rounding: there is no tail.
         return float("-inf")
     excess = np.maximum(excess, np.finfo(np.float64).tiny)
     return _fit_pareto_shape(excess)
