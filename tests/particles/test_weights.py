@@ -117,4 +117,7 @@ def test_khat_of_degenerate_weights():
     # Ten batches with one weight each, as after resampling: no tail that could be fitted.
     batches = np.repeat(np.linspace(0.0, 0.1, 10), 200)
     assert nvi.khat(batches) == -math.inf
-    assert nvi.khat(batches + 1e-8 * np.random.default_rng(0).standard_normal(2000)) == -math.inf
+    for noise in (1e-8, 1e-6, 1e-4):
+        assert nvi.khat(batches + noise * np.random.default_rng(0).standard_normal(2000)) == -math.inf
+    # One weight above all is a tail, however alike the others are.
+    assert nvi.khat(np.append(batches, 20.0)) > 0.7

@@ -175,6 +175,11 @@ def _pilot(key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | Non
     return located, found
 
 
+@eqx.filter_jit
+def _any_finite(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Any:
+    return jnp.any(jnp.isfinite(jax.vmap(density.log_gamma)(z)))
+
+
 def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) -> None:
     width = np.nan_to_num(np.std(np.asarray(z, np.float64), axis=0), nan=np.inf)
     worst = int(np.argmax(width))
@@ -182,7 +187,7 @@ def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) 
         # Moves as long as the particles are apart: along a flat direction they grow without end.
         unit = float(located.scale[worst])
         raise RunawayError(worst, unit, unit * float(width[worst]))
-    found = bool(jnp.any(jnp.isfinite(jax.vmap(located.log_gamma)(z))))
+    found = bool(_any_finite(located, z))
     check_found(found, jnp.mean(z, axis=0), jnp.std(z, axis=0), has_prior)
 
 
@@ -196,7 +201,8 @@ def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: floa
 
 @eqx.filter_jit
 def _run_batches(keys: Key, sampler: NestedSampler, num_particles: int) -> Any:
-    return jax.vmap(lambda k: run(k, sampler, num_particles, draws=_DRAWS))(keys)
+    # One after the other: less to compile than side by side.
+    return jax.lax.map(lambda k: run(k, sampler, num_particles, draws=_DRAWS), keys)
 
 
 def _doubts(found: Tempering) -> tuple[str, ...]:

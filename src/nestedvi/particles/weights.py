@@ -57,8 +57,10 @@ def khat(log_w) -> float:
         return float("nan")
     ordered = np.sort(np.exp(log_w - log_w.max()))
     excess = ordered[-tail:] - ordered[-tail - 1]
-    if len(np.unique(np.round(excess, 6))) < 5:
-        # A few batches with one weight each, but for rounding: there is no tail.
+    largest = np.sort(log_w)[-tail - 1 :]
+    spread = largest[-1] - largest[0]
+    if spread < 0.01 or (spread < 1 and len(np.unique(np.round(largest, 4))) < 5):
+        # The largest are all but equal, or those of a few batches with one weight each: there is no tail.
         return float("-inf")
     excess = np.maximum(excess, np.finfo(np.float64).tiny)
     return _fit_pareto_shape(excess)
@@ -71,7 +73,8 @@ def _fit_pareto_shape(excess) -> float:
     theta = 1 / excess[-1] + (1 - np.sqrt(grid / (np.arange(1, grid + 1) - 0.5))) / (3 * quartile)
     shape = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
     profile = num * (np.log(-theta / shape) - shape - 1)
-    weight = 1 / np.sum(np.exp(profile - profile[:, None]), axis=1)
+    with np.errstate(over="ignore"):
+        weight = 1 / np.sum(np.exp(profile - profile[:, None]), axis=1)
     best = np.sum(theta * weight)
     raw = np.mean(np.log1p(-best * excess))
     # A weak prior at 0.5, worth ten observations, steadies small tails.

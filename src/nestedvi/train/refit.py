@@ -99,10 +99,10 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
 
 
 @eqx.filter_jit
-def _assemble(fitted: _Rotated, gaussian, mixture, mean, root, held_out: Rows, wide: Scalar) -> Experts:
+def _assemble(fitted: _Rotated, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar) -> Experts:
     flexible = eqx.tree_at(lambda d: d.wide, fitted.density, wide)
     turned = Affine(flexible, jnp.zeros_like(mean), jnp.linalg.inv(fitted.directions))
-    parts = tuple(Affine(part, mean, root) for part in (gaussian, mixture, turned))
+    parts = tuple(Affine(part, mean, root) for part in (fit_gaussian(u), mixture, turned))
     log_parts = jax.vmap(Experts(parts, jnp.zeros(3)).log_parts)(held_out)
     weights = jnp.exp(stack_experts(log_parts)) + _LEAST_WEIGHT
     return Experts(parts, jnp.log(weights))
@@ -126,4 +126,4 @@ def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Experts:
     components = int(min(50, max(3, z.shape[0] // (10 * dim * (dim + 3)))))
     mixture = fit_mixture(key_mixture, u, components)
     fitted = fit_autoregressive(key_flexible, u, u_held)
-    return _assemble(fitted, fit_gaussian(u), mixture, mean, root, held_out, jnp.asarray(wide))
+    return _assemble(fitted, u, mixture, mean, root, held_out, jnp.asarray(wide))
