@@ -55,14 +55,13 @@ def khat(log_w) -> float:
     tail = min(int(np.ceil(0.2 * num)), int(np.ceil(3 * np.sqrt(num))))
     if tail < 5:
         return float("nan")
-    ordered = np.sort(np.exp(log_w - log_w.max()))
-    excess = ordered[-tail:] - ordered[-tail - 1]
     largest = np.sort(log_w)[-tail - 1 :]
     spread = largest[-1] - largest[0]
     if spread < 0.01 or (spread < 1 and len(np.unique(np.round(largest, 4))) < 5):
         # The largest are all but equal, or those of a few batches with one weight each: there is no tail.
         return float("-inf")
-    excess = np.maximum(excess, np.finfo(np.float64).tiny)
+    weights = np.exp(largest - largest[-1])
+    excess = np.maximum(weights[1:] - weights[0], np.finfo(np.float64).tiny)
     return _fit_pareto_shape(excess)
 
 
