@@ -20,7 +20,7 @@ def some(key, wide, dim=2):
         treedef, [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
     )
     # Small slopes: widths that grow exponentially would leave any grid.
-    return eqx.tree_at(lambda d: (d.wide, d.linear), density, (jnp.asarray(wide), 0.2 * density.linear))
+    return eqx.tree_at(lambda d: (d.wide, d.rule), density, (jnp.asarray(wide), 0.2 * density.rule))
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.3])
@@ -33,7 +33,13 @@ def test_it_integrates_to_one_and_is_the_density_of_its_draws(key, wide):
     np.testing.assert_allclose(p.sum(), 1.0, rtol=2e-3)
     num = 20_000
     draws = np.asarray(jax.jit(jax.vmap(density.sample))(jax.random.split(key, num)))
-    for function in (lambda z: z[:, 0] > 0.3, lambda z: z[:, 1] > z[:, 0], lambda z: np.abs(z[:, 1]) < 0.5):
+    # Borders halfway between points of the grid.
+    regions = (
+        lambda z: z[:, 0] > 4.5 * step,
+        lambda z: z[:, 1] > z[:, 0] + step / 2,
+        lambda z: np.abs(z[:, 1]) < 8.5 * step,
+    )
+    for function in regions:
         share = p[function(np.asarray(points))].sum()
         assert 0.05 < share < 0.95
         assert abs(function(draws).mean() - share) < 5 * np.sqrt(share * (1 - share) / num) + 5e-3
@@ -48,7 +54,25 @@ def test_without_wide_draws_it_is_what_is_fitted(key):
 def test_a_width_that_grows_along_another_coordinate_goes_on_beyond_the_data(key):
     """y_2 = e^{y_1} s: with a linear log width of slope one the conditional's width at y_1 = −6 is e^{-6} of that at 0."""
     density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
-    density = eqx.tree_at(lambda d: d.linear, density, density.linear.at[1, 0, 1].set(1.0))
+    density = eqx.tree_at(lambda d: d.rule, density, density.rule.at[1, 0, 0].set(1.0))
     at = lambda y0, y1: float(density.log_core(jnp.array([y0, y1])) - density.log_core(jnp.array([y0, 0.0])))  # noqa: E731
     for s in (0.5, 1.5):
         np.testing.assert_allclose(at(-6.0, np.exp(-6.0) * s), at(0.0, s), rtol=1e-6)
+
+
+def test_place_and_width_are_those_of_two_experts_together(key):
+    """A prior of precision e^{−y_1} at 0 and a likelihood e^{y_1} times as precise at 2: precisions add, places are weighted by
+    them. The density of y_2 around that place, in units of that width, is the same for every y_1."""
+    density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
+    rule = density.rule.at[1, 0].set(jnp.array([0.5, 0.0, 1.0]))
+    bias = density.rule_bias.at[1].set(jnp.array([0.0, 2.0, 0.0]))
+    density = eqx.tree_at(lambda d: (d.rule, d.rule_bias), density, (rule, bias))
+
+    def standardised(y_1, s):
+        prior, likelihood = np.exp(-y_1), np.exp(-y_1) * np.exp(y_1)
+        width, place = (prior + likelihood) ** -0.5, 2.0 * likelihood / (prior + likelihood)
+        y_2 = place + width * s
+        return float(density.log_core(jnp.array([y_1, y_2])) - density.log_core(jnp.array([y_1, place])))
+
+    for s in (-1.0, 0.4, 2.0):
+        np.testing.assert_allclose([standardised(y_1, s) for y_1 in (-4.0, 1.0, 3.0)], standardised(0.0, s), rtol=1e-6)

@@ -333,7 +333,7 @@ def bench_targets_command(
     out: Annotated[str, typer.Option(help="Folder for targets.json, targets.md and targets.png.")] = "nestedvi-benchmarks",
     seed: Seed = 0,
 ) -> None:
-    """Errors of log Z where it is known: learned, tempered SMC, and BlackJAX's (needs nestedvi[mcmc,targets]).
+    """Errors of log Z where it is known: learned, tempered SMC, and BlackJAX's (needs the extras mcmc and targets).
 
     Every target and method is kept when it is done: the same command goes on after Ctrl-C.
     """

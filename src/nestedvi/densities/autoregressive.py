@@ -1,9 +1,15 @@
 """A flexible density on vectors: coordinate by coordinate, each a mixture whose place, width and shape the earlier ones set.
 
-    p(y) = Π_i p(y_i | y_<i),    y_i = a_i(y_<i) + e^{b_i(y_<i)} s_i,    s_i ~ Σ_c π_c N(m_c, σ_c²)
+    p(y) = Π_i p(y_i | y_<i),    y_i = a_i + b_i s_i,    s_i ~ Σ_c π_c N(m_c, σ_c²)
 
-a and b are linear, so that a width that grows exponentially along another coordinate (a funnel) goes on where there were no data;
-π, m and σ come from a small network of y_<i. With all of them zero the coordinates are independent.
+a_i and b_i are place and width of two experts together, as of a prior and a likelihood:
+
+    1 / b_i² = e^{−2 l} (1 + ρ),    a_i = a + δ ρ / (1 + ρ)
+
+l and log ρ (a first width, and how much more precise the second expert is) and δ (how far apart the two are) are linear in the
+first few coordinates, the rulers; a is linear in y_<i. Where one scale rules many coordinates (a funnel, a hierarchical model)
+that is their dependence on it, and it goes on where there were no data. π, m and σ come from a small network of y_<i. With all
+slopes zero the coordinates are independent.
 """
 
 import equinox as eqx
@@ -23,6 +29,8 @@ _SEEN = 8.0
 # No coordinate is wider or farther away than this, in units of whitened data: an affine map in float32 would not bring a draw
 # with coordinates of thousands back to where it came from, and its density would be far too low.
 _LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
+# How many coordinates rule the widths of others, and how precise the second expert is at first.
+_RULERS, _LOG_RHO = 4, -2.0
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
 
@@ -57,7 +65,9 @@ class AutoregressiveMixture(AbstractSampleable):
     feature_bias: Float[Array, "dim hidden"]
     heads: Float[Array, "dim hidden outputs"]
     head_bias: Float[Array, "dim outputs"]
-    linear: Float[Array, "dim dim 2"]
+    slopes: Float[Array, "dim dim"]
+    rule: Float[Array, "dim rulers 3"]
+    rule_bias: Float[Array, "dim 3"]
     wide: Scalar
 
     def __init__(self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16):
@@ -70,16 +80,21 @@ class AutoregressiveMixture(AbstractSampleable):
         places = jnp.quantile(y, (jnp.arange(components) + 0.5) / components, axis=0).T
         width = 1.5 / np.sqrt(components) * jnp.std(y, axis=0)[:, None] + 1e-3
         self.head_bias = jnp.concatenate([jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1)
-        self.linear = jnp.zeros((dim, dim, 2))
+        self.slopes = jnp.zeros((dim, dim))
+        self.rule = jnp.zeros((dim, min(dim, _RULERS), 3))
+        self.rule_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
         self.wide = jnp.zeros(())
 
     @property
     def dim(self) -> int:
         return self.features.shape[0]
 
-    def _conditional(self, h: Float[Array, "*rest outputs"], place_width: Float[Array, "*rest 2"]) -> _Conditional:
+    def _conditional(self, h: Float[Array, "*rest outputs"], place, rule: Float[Array, "*rest 3"]) -> _Conditional:
         log_share, mean, log_width = jnp.split(h, 3, axis=-1)
-        place, log_scale = place_width[..., :1], jnp.clip(place_width[..., 1:], -10.0, 10.0)
+        log_first, apart, log_rho = jnp.split(rule, 3, axis=-1)
+        log_rho = jnp.clip(log_rho, -20.0, 20.0)
+        log_scale = jnp.clip(log_first - 0.5 * jax.nn.softplus(log_rho), -10.0, 10.0)
+        place = place[..., None] + jax.nn.sigmoid(log_rho) * apart
         log_width = jnp.clip(log_width + log_scale, *_LOG_WIDTHS)
         mean = jnp.clip(place + jnp.exp(log_scale) * mean, -_FAR, _FAR)
         return _Conditional(jax.nn.log_softmax(log_share), mean, log_width)
@@ -87,16 +102,19 @@ class AutoregressiveMixture(AbstractSampleable):
     def _all(self, y: Vector) -> _Conditional:
         """Every coordinate's conditional, given those before it."""
         # Masked weights rather than masked coordinates: for many particles it is then one matrix product.
-        before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)[..., None]
-        features = jnp.einsum("j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before * self.features)
+        before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
+        features = jnp.einsum("j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before[..., None] * self.features)
         hidden = jax.nn.silu(features + self.feature_bias)
         outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
-        return self._conditional(outputs, jnp.einsum("j,ijc->ic", y, before * self.linear))
+        rulers = self.rule.shape[1]
+        rule = jnp.einsum("j,ijc->ic", y[:rulers], before[:, :rulers, None] * self.rule) + self.rule_bias
+        return self._conditional(outputs, (before * self.slopes) @ y, rule)
 
     def _one(self, y: Vector, i) -> _Conditional:
         """Coordinate i's conditional; y is zero from there on."""
         hidden = jax.nn.silu(jnp.clip(y, -_SEEN, _SEEN) @ self.features[i] + self.feature_bias[i])
-        return self._conditional(hidden @ self.heads[i] + self.head_bias[i], y @ self.linear[i])
+        rule = y[: self.rule.shape[1]] @ self.rule[i] + self.rule_bias[i]
+        return self._conditional(hidden @ self.heads[i] + self.head_bias[i], self.slopes[i] @ y, rule)
 
     def _log_turns(self) -> Float[Array, " dim"]:
         """How often each coordinate is the wide one."""

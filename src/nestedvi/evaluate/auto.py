@@ -43,6 +43,8 @@ _ROUND = Plan(ess_share=0.6, moves=2, extra=1, draws=_DRAWS)
 _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 # Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
 _FAMILY, _FOLDS = 20, 7
+# Importance sampling from a base that keeps this share of its draws is as good as going in steps.
+_GOOD_BASE = 0.6
 # No learning: temperatures closer together and more moves at each, in batches large enough to be tuned from.
 _SMC = Plan(ess_share=0.9, moves=8, draws=_DRAWS)
 _SMC_BATCHES = 4
@@ -145,16 +147,19 @@ def answer_smc(
 def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
     """A sampler of `num_levels` densities with an adaptive run's temperatures, spread evenly, its metric and its steps.
 
-    The first density is that of the run's first temperature: draws from the base are weighted for it, and thinned by `run`.
+    Draws from the base are weighted for the first density and thinned by `run`. A base that is nearly the target needs no
+    temperatures: all densities are then the target, and Ẑ comes from the many draws. From any other it goes in small steps, since
+    the ESS of one large step does not see what the base draws too seldom or too wide; moves in between mend that.
     """
     num, count = int(found.num_levels), num_levels - 1
     betas, sizes = np.asarray(found.betas[:num], np.float64), np.asarray(found.step_sizes[:num])
-    at = np.arange(num, dtype=float)
+    at = np.arange(1.0, num + 1)
     if num > 2:
         # The last temperature is cut off at 1: it counts by its length.
         at[-1] = at[-2] + min(1.0, (betas[-1] - betas[-2]) / (betas[-2] - betas[-3]))
-    spread = np.linspace(0.0, at[-1], count + 1)
-    betas, sizes = np.interp(spread, at, betas), np.interp(spread[1:], at, sizes)
+    spread = at[-1] * np.arange(1, num_levels + 1) / num_levels
+    sizes = np.interp(spread[1:], at, sizes)
+    betas = np.ones(num_levels) if float(found.base_share) > _GOOD_BASE else np.interp(spread, [0.0, *at], [0.0, *betas])
     dtype = found.root.dtype
     moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (count, *found.root.shape)), _LEAPS)
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))

@@ -15,7 +15,7 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.hmc import hamiltonian_step
 from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import log_Z_hat, normalise
+from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.train.ica import whiten
 
 __all__ = ["MAX_LEVELS", "Plan", "Tempering", "tempering"]
@@ -41,13 +41,15 @@ class Tempering(NamedTuple):
     """A run from a base to the target.
 
     `z` are equally weighted particles at the end, `history` those at the last temperature and after every further round of moves
-    (first axis). `betas` and `step_sizes` hold the first `num_levels` entries; `gradients` counts those of the target for each
-    particle, and its values at draws from the base like gradients.
+    (first axis). `base_share` is the ESS of importance sampling from the base, as a share of the draws. `betas` and `step_sizes`
+    hold the first `num_levels` entries; `gradients` counts those of the target for each particle, with its values at draws from
+    the base.
     """
 
     z: Float[Array, "particles dim"]
     history: Float[Array, "rounds particles dim"]
     log_Z_hat: Scalar
+    base_share: Scalar
     beta: Scalar
     num_levels: Int[Array, ""]
     betas: Float[Array, " levels"]
@@ -82,12 +84,12 @@ def tempering(
         return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
 
     def reweight(key, z, beta, share):
-        """The next temperature, particles for it, and the factor of Ẑ that it brings."""
+        """The next temperature, particles for it, the factor of Ẑ that it brings, and the share that β = 1 would keep."""
         log_ratio = log_ratios(z)
         new = next_beta(beta, log_ratio, share)
         log_w = (new - beta) * log_ratio
         picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
-        return new, z[picks], log_Z_hat(log_w)
+        return new, z[picks], log_Z_hat(log_w), ess((1 - beta) * log_ratio) / z.shape[0]
 
     def move_all(key, z, log_density, root, step_size):
         one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
@@ -111,7 +113,7 @@ def tempering(
 
         (z, step_size), rates = jax.lax.scan(move, (z, state["step_size"]), jax.random.split(key_moves, moves))
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
-        new, picked, factor = reweight(key_resample, z, beta, ess_share)
+        new, picked, factor, _ = reweight(key_resample, z, beta, ess_share)
         return {
             "z": jnp.where(over, z, picked),
             "beta": jnp.where(over, beta, new),
@@ -128,7 +130,7 @@ def tempering(
     drawn = jax.vmap(base.sample)(jax.random.split(key_start, draws * num_particles))
     zero, none = jnp.zeros((), drawn.dtype), jnp.zeros((), jnp.int32)
     # More draws than particles: an ESS of twice their number is enough for the first temperature.
-    beta, z, factor = reweight(key_first, drawn, zero, 2 / draws if draws > 2 else ess_share)
+    beta, z, factor, base_share = reweight(key_first, drawn, zero, 2 / draws if draws > 2 else ess_share)
     start = {
         "z": z,
         "beta": beta,
@@ -146,6 +148,7 @@ def tempering(
         end["z"],
         end["history"],
         end["log_Z"],
+        base_share,
         end["beta"],
         end["level"],
         end["betas"],

@@ -17,7 +17,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.autoregressive import AutoregressiveMixture
 from nestedvi.densities.compound import Affine, Experts
 from nestedvi.train.em import fit_gaussian, fit_mixture, stack_experts
-from nestedvi.train.ica import independent_directions, whiten
+from nestedvi.train.ica import independent_directions, rulers_first, whiten
 
 __all__ = ["fit_autoregressive", "refit_base"]
 
@@ -46,7 +46,7 @@ def _group(at, _) -> str:
     names = [part.name for part in at]
     if names[0] == "directions":
         return "directions"
-    return "linear" if names[1] == "linear" else "components" if names[1] == "head_bias" else "network"
+    return "linear" if names[1] in ("slopes", "rule", "rule_bias") else "components" if names[1] == "head_bias" else "network"
 
 
 # Steps of each stage, and every group's rate in it (zero where it is not named). First the coordinates are independent; then
@@ -69,7 +69,7 @@ def _rule(group: str) -> optax.GradientTransformation:
 def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
     """Likeliest directions and density for whitened data; of all steps' parameters those that are best on the held-out data."""
     key_directions, key_density, key_steps = jax.random.split(key, 3)
-    directions = independent_directions(key_directions, u)
+    directions = rulers_first(u, independent_directions(key_directions, u))
     model = _Rotated(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
     groups = jax.tree_util.tree_map_with_path(_group, model)
     optimiser = optax.chain(
