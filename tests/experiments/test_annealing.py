@@ -29,7 +29,7 @@ METHODS = ("avo", "nvir-star")
 def config():
     quick = quick_config(AnnealingConfig(methods=METHODS))
     # One of each thing beyond the table: every further one is another compilation.
-    return replace(quick, targets=quick.targets[:1], large_levels=(4,), budgets=((50, 36, 1e-2),))
+    return replace(quick, targets=quick.targets[:1], large_levels=(4,), budgets=(("nvir-star", 8, 36, 50, 1e-2),))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def finished(config, tmp_path_factory):
     # The only tests whose programs run for long: here optimising them pays.
     jax.config.update("jax_disable_most_optimizations", False)
     folder = tmp_path_factory.mktemp("annealing")
-    yield folder, reproduce_annealing(config, folder, jobs=2)
+    yield folder, reproduce_annealing(config, folder)
     jax.config.update("jax_disable_most_optimizations", True)
 
 

@@ -342,3 +342,15 @@ def test_stack_makes_modules_of_their_own(key):
     stacked = nvi.stack(lambda k: nvi.ResidualGaussian(2, 3, key=k), key, 4)
     assert stacked.hidden_weight.shape == (4, 2, 3)
     assert len({row.tobytes() for row in np.asarray(stacked.hidden_weight)}) == 4
+
+
+@pytest.mark.parametrize("dim, hidden", [(1, 5), (2, 50), (3, 7)])
+def test_hidden_units_of_a_residual_gaussian_look_everywhere(dim, hidden, key):
+    """Frames of orthogonal unit vectors and their opposites: over whole frames the directions' mean is zero and their second
+    moment that of the sphere."""
+    weight = np.asarray(nvi.ResidualGaussian(dim, hidden, key=key).hidden_weight)
+    assert weight.shape == (dim, hidden)
+    np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 3**-0.5, rtol=1e-5)
+    whole = weight[:, : hidden - hidden % (2 * dim)] * 3**0.5
+    np.testing.assert_allclose(whole.mean(axis=1), 0, atol=1e-6)
+    np.testing.assert_allclose(whole @ whole.T / whole.shape[1], np.eye(dim) / dim, atol=1e-5)

@@ -1,12 +1,14 @@
 """Progress over many trainings: cells advance the whole, threads are joined, and a stop reaches every training."""
 
 import io
+import os
 import threading
+import time
 
 import pytest
 from rich.console import Console
 
-from nestedvi.train.progress import GridProgress, Silent, Stretch
+from nestedvi.train.progress import GridProgress, Silent, Stretch, Task
 
 
 def quiet():
@@ -32,6 +34,43 @@ def test_cells_add_up_to_the_whole(jobs):
         grid.each(lambda cost: fill(grid.cell("cell", cost), 4), costs, jobs)
         (whole,) = grid._progress.tasks
         assert whole.completed == pytest.approx(whole.total)
+
+
+def work_apart(name, folder, reporter):
+    """Runs in another process: "bad" fails once another is under way, "endless" goes on until it is stopped, others end."""
+    with reporter:
+        if name == "bad":
+            while not (folder / "endless began").exists():
+                time.sleep(0.01)
+            raise ValueError("no")
+        reporter.start(4, 0)
+        done = 0
+        while done < 4:
+            done += name != "endless"
+            try:
+                reporter.update(done, steps_per_second=10.0, ess_percent=50.0)
+            except KeyboardInterrupt:
+                (folder / "endless saved").touch()
+                raise
+            (folder / f"{name} began").touch()
+        return f"{name} in {os.getpid()}"
+
+
+def test_processes_of_their_own_report_into_the_same_display(tmp_path):
+    tasks = [Task(name, cost, (name, tmp_path)) for name, cost in (("one", 1.0), ("two", 2.0), ("three", 5.0))]
+    with GridProgress(8.0, quiet()) as grid:
+        found = grid.each_apart(work_apart, tasks, 2)
+        (whole,) = grid._progress.tasks
+        assert whole.completed == pytest.approx(whole.total)
+    assert [result.split()[0] for result in found] == ["one", "two", "three"]
+    assert all(result.split()[2] != str(os.getpid()) for result in found)
+
+
+def test_a_failure_in_one_process_stops_the_others_where_they_save(tmp_path):
+    tasks = [Task(name, 1.0, (name, tmp_path)) for name in ("endless", "bad")]
+    with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
+        grid.each_apart(work_apart, tasks, 2)
+    assert (tmp_path / "endless saved").exists()
 
 
 def test_a_cell_that_was_there_counts_as_done():

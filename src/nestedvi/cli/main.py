@@ -203,7 +203,8 @@ def annealing(
     iterations: Annotated[int | None, typer.Option(help="Training steps.", show_default="20000")] = None,
     schedule: Annotated[str | None, typer.Option(help=_SCHEDULES, show_default="sequential")] = None,
     out: Annotated[str, typer.Option(help="Folder for results.json, table.md and the figures.")] = "nestedvi-annealing",
-    jobs: Annotated[int, typer.Option(help="Cells trained at a time, in threads; 1 suits a CPU, 4 to 8 a GPU.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells trained at a time, in processes; 2 suit two cores, 8 a GPU.")] = 1,
+    beyond: Annotated[bool, typer.Option(help="Also further targets, many levels and training budgets.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")] = False,
     seed: Seed = 0,
 ) -> None:
@@ -216,7 +217,7 @@ def annealing(
     given = _given(methods=_names(methods), restarts=restarts, iterations=iterations, schedule=schedule)
     if levels is not None:
         given["levels"] = tuple(_positive("K", k) for k in _names(levels) or ())
-    config = AnnealingConfig(seed=seed, **given)
+    config = AnnealingConfig(seed=seed, beyond=beyond, **given)
     if quick:
         config = quick_config(config)
     reproduce_annealing(config, out, jobs=jobs, console=err_console)

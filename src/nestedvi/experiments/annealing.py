@@ -4,6 +4,7 @@ Every cell of the grid is trained, evaluated and written to `cells/` on its own;
 was in. Tables and figures are made from those files.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from nestedvi.report.figures import sampling_figure, save_figure
 from nestedvi.report.files import output_folder, provenance, write_json, write_text
 from nestedvi.sampler.nested import NestedSampler, restart, run
 from nestedvi.train.fit import Fit, fit
-from nestedvi.train.progress import GridProgress
+from nestedvi.train.progress import GridProgress, Task
 from nestedvi.train.schedules import get_schedule
 
 __all__ = ["PAPER", "AnnealingConfig", "Cell", "quick_config", "reproduce_annealing"]
@@ -98,24 +99,24 @@ class AnnealingConfig:
     targets: tuple[tuple[str, float, float], ...] = (("two-moons", 2.0, 4.0), ("rings", 4.0, 8.0))
     large_levels: tuple[int, ...] = (8, 16, 32, 64, 128)
     large_restarts: int = 2
-    budgets: tuple[tuple[int, int, float], ...] = (
-        (250, 36, 1e-2),
-        (500, 36, 1e-2),
-        (1000, 36, 1e-2),
-        (2000, 36, 1e-2),
-        (500, 36, 3e-3),
-        (1000, 36, 3e-3),
-        (2000, 36, 3e-3),
-        (4000, 36, 3e-3),
-        (8000, 36, 3e-3),
-        (12000, 36, 3e-3),
-        (2000, 36, 1e-3),
-        (4000, 36, 1e-3),
-        (8000, 36, 1e-3),
-        (16000, 36, 1e-3),
+    # Method, K, particles, steps, learning rate.
+    budgets: tuple[tuple[str, int, int, int, float], ...] = (
+        ("nvir-star", 8, 36, 4000, 3e-3),
+        ("nvir-star", 8, 36, 8000, 3e-3),
+        ("nvir-star", 8, 36, 12000, 3e-3),
+        ("nvir-star", 8, 36, 16000, 3e-3),
+        ("nvir-star-flow", 4, 36, 2000, 1e-2),
+        ("nvir-star-flow", 6, 6, 3000, 1e-2),
+        ("nvir-star-flow", 6, 6, 4000, 1e-2),
+        ("nvir-star-flow", 6, 6, 5000, 1e-2),
+        ("nvir-star-flow", 6, 8, 2500, 1.5e-2),
+        ("nvir-star-flow", 6, 16, 1000, 2e-2),
+        ("nvir-star-flow", 6, 16, 2000, 1e-2),
+        ("nvir-star-flow", 8, 8, 2500, 1e-2),
+        ("nvir-star-flow", 8, 16, 2000, 1e-2),
     )
-
     top_only: bool = False
+    beyond: bool = True
 
     def __post_init__(self) -> None:
         if not self.methods or not self.levels:
@@ -141,7 +142,7 @@ def quick_config(config: AnnealingConfig) -> AnnealingConfig:
         eval_batches=20,
         large_levels=(8, 32),
         large_restarts=2,
-        budgets=((500, 36, 1e-2),),
+        budgets=(("nvir-star", 8, 36, 500, 1e-2),),
     )
 
 
@@ -214,10 +215,10 @@ def large_k_cells(config: AnnealingConfig) -> Iterator[Cell]:
 
 
 def budget_cells(config: AnnealingConfig) -> Iterator[Cell]:
-    """Short trainings of NVIR* at K = 8 with a cosine decay of the learning rate to zero."""
-    for iterations, particles, rate in config.budgets:
+    """Short trainings with a cosine decay of the learning rate to zero."""
+    for method, k, particles, iterations, rate in config.budgets:
         training = {"iterations": iterations, "particles": particles, "learning_rate": rate, "decay": True, "average": None}
-        yield _cell(config, f"budget-{iterations}-{rate:g}", "nvir-star", 8, **training)
+        yield _cell(config, f"budget-{method}-K{k}-{particles}x{iterations}-{rate:g}", method, k, **training)
 
 
 def build_cell(cell: Cell, key) -> NestedSampler:
@@ -307,30 +308,36 @@ def reproduce_annealing(config: AnnealingConfig, out: str | Path, *, jobs: int =
     folder = output_folder(out)
     cells_folder = output_folder(folder / "cells")
     # What lies beyond the table is a study of NVIR*.
-    beyond = "nvir-star" in config.methods
+    beyond = config.beyond and "nvir-star" in config.methods
     groups = {
         "rows": list(table_cells(config)),
         "targets": list(target_cells(config)) if beyond else [],
         "large_k": list(large_k_cells(config)) if beyond else [],
         "budget": list(budget_cells(config)) if beyond else [],
     }
-    cells = [cell for group in groups.values() for cell in group]
-    rows: dict[str, Any] = {}
-    arrays: dict[str, dict[str, np.ndarray]] = {}
+    # The longest first: a long one that begins last would leave the other processes waiting.
+    cells = sorted((cell for group in groups.values() for cell in group), key=lambda cell: -cell.cost)
+    tasks = [Task(f"{METHODS[cell.method].label} K={cell.K} ({cell.name})", cell.cost, (cell, cells_folder)) for cell in cells]
+    began = time.perf_counter()
     with GridProgress(sum(cell.cost for cell in cells), console) as progress:
-
-        def one(cell: Cell) -> None:
-            label = f"{METHODS[cell.method].label} K={cell.K} ({cell.name})"
-            rows[cell.name], arrays[cell.name] = run_cell(cell, cells_folder, progress.cell(label, cell.cost))
-
-        progress.each(one, cells, jobs)
+        found = dict(zip((cell.name for cell in cells), progress.each_apart(run_cell, tasks, jobs), strict=True))
+    seconds = time.perf_counter() - began
+    rows = {name: row for name, (row, _) in found.items()}
+    arrays = {name: cell_arrays for name, (_, cell_arrays) in found.items()}
     content = {name: [public(rows[cell.name]) for cell in group] for name, group in groups.items()}
     for cell, entry in zip(groups["budget"], content["budget"], strict=True):
         entry["particle_moves"] = cell.particles * (cell.K - 1) * cell.iterations
         entry["learning_rate"] = cell.learning_rate
         near = abs(entry["log_Z_hat_mean"] - TARGETS["ring"].log_Z) <= 0.01
         entry["reached"] = bool(near and entry["ess_percent"] >= 95)
-    result = {**content, "config": asdict(config), "log_Z_true": TARGETS["ring"].log_Z, **provenance(config.seed)}
+    # Of this call: cells that were there already took none.
+    result = {
+        **content,
+        "seconds": seconds,
+        "config": asdict(config),
+        "log_Z_true": TARGETS["ring"].log_Z,
+        **provenance(config.seed),
+    }
     result["neighbour_kl"] = _figures(config, folder, arrays, content)
     write_json(folder / "results.json", result)
     write_text(folder / "table.md", _tables(content))
@@ -342,7 +349,7 @@ def _tables(content: dict[str, Any]) -> str:
     parts = ["# Annealing: log Ẑ and ESS", results_table(content["rows"], labels, PAPER)]
     if content["large_k"]:
         parts += ["# Many levels, NVIR*, level-parallel training", large_k_table(content["large_k"])]
-        parts += ["# Training budgets, NVIR*, K = 8, cosine decay", budget_table(content["budget"])]
+        parts += ["# Training budgets, cosine decay", budget_table(content["budget"], labels)]
     return "\n\n".join(parts)
 
 

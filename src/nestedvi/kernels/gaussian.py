@@ -26,11 +26,19 @@ def _check_shape(z: Array, expected: tuple[int, ...]) -> None:
         )
 
 
+def _directions(key: Key, dim: int, num: int) -> Float[Array, "dim num"]:
+    """Unit vectors in columns: random frames of orthogonal ones, each with its opposites."""
+    keys = jax.random.split(key, -(-num // (2 * dim)))
+    frames = jax.vmap(lambda k: jax.random.orthogonal(k, dim))(keys)
+    return jnp.concatenate([frames, -frames], axis=1).reshape(-1, dim)[:num].T
+
+
 class ResidualGaussian(AbstractKernel):
     """q(z' | z) = N(z + W_μ h(z) + b_μ, softplus(W_σ h(z) + b_σ)²), h = relu(W_h z + b_h).
 
     The output layers start at zero, so that a new kernel is the identity plus noise of standard deviation `scale`: with random
-    output layers the first thousands of steps are spent undoing them, and with wide noise they are spent narrowing it.
+    output layers the first thousands of steps are spent undoing them, and with wide noise they are spent narrowing it. The hidden
+    units look in directions that are spread evenly: a mode in a direction that none looks in is lost.
     """
 
     hidden_weight: Float[Array, "dim hidden"]
@@ -43,7 +51,7 @@ class ResidualGaussian(AbstractKernel):
             raise ValueError(f"A residual Gaussian kernel needs dim ≥ 1 and hidden ≥ 1; got {dim} and {hidden}.")
         key_weight, key_bias = jax.random.split(key)
         bound = 1 / np.sqrt(dim)
-        self.hidden_weight = jax.random.uniform(key_weight, (dim, hidden), minval=-bound, maxval=bound)
+        self.hidden_weight = _directions(key_weight, dim, hidden) / np.sqrt(3)
         self.hidden_bias = jax.random.uniform(key_bias, (hidden,), minval=-bound, maxval=bound)
         self.out_weight = jnp.zeros((hidden, 2 * dim), self.hidden_weight.dtype)
         self.out_bias = jnp.concatenate([jnp.zeros(dim), jnp.full(dim, np.log(np.expm1(scale)))])

@@ -28,20 +28,21 @@ class PlanarFlow(AbstractFlow):
     """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u + c) − 1 − w·u) w/|w|² so that every layer is
     invertible, and the identity at u = 0.
 
-    The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z).
+    The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z). `spread` is that of the first offsets b: layers bend space where
+    w·z + b = 0, which should be where particles are.
     """
 
     u: Float[Array, "depth dim"]
     w: Float[Array, "depth dim"]
     b: Float[Array, " depth"]
 
-    def __init__(self, dim: int, depth: int = 32, *, key: Key, scale: float = 0.1):
+    def __init__(self, dim: int, depth: int = 32, *, key: Key, scale: float = 0.1, spread: float = 1.0):
         if dim < 1 or depth < 1:
             raise ValueError(f"A planar flow needs dim ≥ 1 and depth ≥ 1; got dim = {dim}, depth = {depth}.")
         key_u, key_w, key_b = jax.random.split(key, 3)
         self.u = scale * jax.random.normal(key_u, (depth, dim))
         self.w = jax.random.normal(key_w, (depth, dim)) / np.sqrt(dim)
-        self.b = jax.random.normal(key_b, (depth,))
+        self.b = spread * jax.random.normal(key_b, (depth,))
 
     def move(self, key: Key, z_prev: Float[Array, " dim"], context: Context) -> tuple[Float[Array, " dim"], Scalar]:
         return self.forward_and_log_det(z_prev)

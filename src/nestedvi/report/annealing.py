@@ -124,11 +124,11 @@ def large_k_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def budget_table(rows: Sequence[Row]) -> str:
-    """Training budgets in particle moves, and which of them reach the goal."""
-    lines = ["| K | particles | steps | Adam | particle moves | log Ẑ | ESS % | reached |", "|---" * 8 + "|"]
-    for r in rows:
-        head = f"| {r['K']} | {r['particles']} | {r['iterations']} | {r['learning_rate']:g} | {r['particle_moves']:,} | "
-        tail = f"{r['log_Z_hat_mean']:.3f} ± {r['log_Z_hat_std']:.3f} | {r['ess_percent']:.1f} ± {r['ess_percent_std']:.1f} | "
-        lines.append(head + tail + ("yes |" if r["reached"] else "no |"))
+def budget_table(rows: Sequence[Row], labels: Mapping[str, str]) -> str:
+    """Training budgets in particle moves, the smallest first, and which of them reach the goal."""
+    lines = ["| | K | particles | steps | Adam | particle moves | log Ẑ | ESS % | reached |", "|---" * 9 + "|"]
+    for r in sorted(rows, key=lambda r: r["particle_moves"]):
+        head = f"| {labels[r['method']]} | {r['K']} | {r['particles']} | {r['iterations']} | {r['learning_rate']:g} | "
+        found = f"{r['log_Z_hat_mean']:.3f} ± {r['log_Z_hat_std']:.3f} | {r['ess_percent']:.1f} ± {r['ess_percent_std']:.1f}"
+        lines.append(f"{head}{r['particle_moves']:,} | {found} | {'yes' if r['reached'] else 'no'} |")
     return "\n".join(lines) + "\n"

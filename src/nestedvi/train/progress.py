@@ -1,13 +1,17 @@
 """What a user sees while training runs: step, log Ẑ, ESS, steps per second, time left."""
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Protocol
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "Stretch", "as_reporter"]
+__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "Stretch", "Task", "as_reporter"]
 
 
 class Reporter(Protocol):
@@ -97,6 +101,14 @@ class Stretch:
         self._whole.stop()
 
 
+class Task(NamedTuple):
+    """A cell of a grid: what the display calls it, its expected share of the time, and what its work needs."""
+
+    description: str
+    cost: float
+    args: tuple[Any, ...]
+
+
 class GridProgress:
     """Progress over many trainings: one bar for the whole grid with time left, one for the training under way.
 
@@ -129,14 +141,41 @@ class GridProgress:
                 work(item)
             return
         with ThreadPoolExecutor(jobs) as pool:
-            futures = [pool.submit(work, item) for item in items]
+            self._finish(pool, [pool.submit(work, item) for item in items])
+
+    def each_apart(self, work: Callable[..., Any], tasks: Sequence[Task], jobs: int) -> list[Any]:
+        """`work(*args, reporter)` of every task, `jobs` at a time in processes of their own; Ctrl-C as for `each`.
+
+        For small programs on a GPU: one process runs one program at a time there, several processes run several. `work` must be
+        a function of a module, and its arguments and result must be picklable.
+        """
+        reporters = [self.cell(task.description, task.cost) for task in tasks]
+        if jobs <= 1:
+            return [work(*task.args, reporter) for task, reporter in zip(tasks, reporters, strict=True)]
+        # A process that takes most of the GPU's memory when it starts would leave none for the others.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, ProcessPoolExecutor(jobs, context, _leave_interrupts_to_training) as pool:
+            news, stop = manager.Queue(), manager.Event()
+            listener = threading.Thread(target=_listen, args=(news, reporters), daemon=True)
+            listener.start()
+            futures = [pool.submit(work, *task.args, _Relay(news, stop, i)) for i, task in enumerate(tasks)]
             try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                self._stopping = True
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+                self._finish(pool, futures, stop.set)
+            finally:
+                news.put(None)
+                listener.join()
+        return [future.result() for future in futures]
+
+    def _finish(self, pool: Executor, futures: list[Future], tell: Callable[[], None] = lambda: None) -> None:
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            self._stopping = True
+            tell()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
     def skip(self, cost: float) -> None:
         """That much of the work is done, or was there already."""
@@ -179,3 +218,47 @@ class _CellReporter:
     def stop(self) -> None:
         """The training ended; what the cell does after it has no steps to show."""
         self._grid._progress.update(self._task, status="evaluating…")
+
+
+def _leave_interrupts_to_training() -> None:
+    """Ctrl-C reaches every process of a terminal. A training saves and stops; between trainings the grid decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _listen(news: Any, reporters: list[_CellReporter]) -> None:
+    """Repeats in the grid's process what relays in other processes were told."""
+    while (message := news.get()) is not None:
+        index, method, args, measures = message
+        try:
+            getattr(reporters[index], method)(*args, **measures)
+        except KeyboardInterrupt:
+            # The grid was stopped; the relay hears of it from the event.
+            continue
+
+
+class _Relay:
+    """A cell's reporter in another process."""
+
+    def __init__(self, news: Any, stop: Any, index: int):
+        self._news, self._stop, self._index = news, stop, index
+
+    def _tell(self, method: str, *args: Any, **measures: float) -> None:
+        self._news.put((self._index, method, args, measures))
+
+    def __enter__(self) -> "_Relay":
+        self._tell("__enter__")
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._tell("__exit__", None, None, None)
+
+    def start(self, total: int, done: int) -> None:
+        self._tell("start", total, done)
+
+    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
+        if self._stop.is_set():
+            raise KeyboardInterrupt("the grid was stopped")
+        self._tell("update", done, steps_per_second=steps_per_second, **measures)
+
+    def stop(self) -> None:
+        self._tell("stop")
