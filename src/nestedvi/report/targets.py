@@ -19,7 +19,9 @@ def targets_table(rows: Sequence[Row]) -> str:
     head = "| target | dim | method | mean abs. error | worst | ESS % | gradients: learning | sampling | seconds | first |"
     lines = [head, "|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        said = " (warned)" if row["worst_diagnosis"] else ""
+        # A method without a standard error has no diagnosis of its own.
+        own = row["worst_stderr"] is not None and np.isfinite(row["worst_stderr"])
+        said = " (warned)" if own and row["worst_diagnosis"] else ""
         cells = [
             row["target"],
             row["dim"],
