@@ -54,8 +54,18 @@ def test_a_run_counts_its_gradients_and_freezes_into_a_sampler():
     sampler = freeze(base, Density(three_modes), found, 6)
     betas = np.asarray(sampler.path.thetas())
     assert sampler.num_levels == 6 and betas[-1] == 1 and np.all(np.diff(betas) > 0)
-    # Draws from the base are weighted for the run's first temperature.
-    np.testing.assert_allclose(betas[0], found.betas[0], rtol=1e-6)
+    # From β = 0 in even steps of the run's own pace: the first is shorter than the run's.
+    assert 0 < betas[0] < float(found.betas[0])
+
+
+@pytest.mark.parametrize("width, direct", [(1.1, True), (2.0, False)])
+def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
+    """Importance sampling of N(0, I) from N(0, s² I) keeps (2 s² − 1) / s⁴ of the draws, in two dimensions."""
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), width), Density(lambda z: -0.5 * jnp.sum(z**2))
+    found = tempering(jax.random.key(5), base, target, Plan(0.3, 1, leaps=2, draws=16), num_particles=1000)
+    np.testing.assert_allclose(float(found.base_share), (2 * width**2 - 1) / width**4, atol=0.02)
+    betas = np.asarray(freeze(base, target, found, 5).path.thetas())
+    np.testing.assert_allclose(betas, np.ones(5) if direct else np.arange(1, 6) / 5, rtol=1e-6)
 
 
 def test_more_draws_reach_further_at_once():
