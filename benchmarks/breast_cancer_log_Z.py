@@ -12,7 +12,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from nestedvi.densities.targets import get_target
-from nestedvi.particles.weights import khat
+from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.report.files import output_folder, provenance, write_json
 
 _OUT = Path(__file__).parent.parent / "results" / "bench"
@@ -39,16 +39,16 @@ def main() -> None:
     for _ in range(_ROUNDS):
         chunks = [weighted_draws(rng, log_gamma, mean, cov, _CHUNK) for _ in range(_TO_FIT // _CHUNK)]
         z, log_w = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-        weights = np.exp(log_w - log_w.max())
+        weights = np.asarray(normalise(log_w))
         mean = np.average(z, axis=0, weights=weights)
         cov = np.cov(z.T, aweights=weights) * (_FREEDOM - 2) / _FREEDOM
     log_w = np.concatenate([weighted_draws(rng, log_gamma, mean, cov, _CHUNK)[1] for _ in range(_DRAWS // _CHUNK)])
-    weights = np.exp(log_w - log_w.max())
+    size = float(ess(log_w))
     row = {
-        "log_Z": float(np.log(weights.mean()) + log_w.max()),
-        "stderr": float(weights.std() / weights.mean() / np.sqrt(_DRAWS)),
-        "ess_percent": float(100 * weights.sum() ** 2 / (weights**2).sum() / _DRAWS),
-        "khat": float(khat(jnp.asarray(log_w))),
+        "log_Z": float(log_Z_hat(log_w)),
+        "stderr": float(np.sqrt(1 / size - 1 / _DRAWS)),
+        "ess_percent": 100 * size / _DRAWS,
+        "khat": khat(log_w),
         "draws": _DRAWS,
     }
     write_json(output_folder(_OUT) / "breast-cancer-log-Z.json", {**row, **provenance(0)})

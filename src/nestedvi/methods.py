@@ -35,7 +35,7 @@ def _gaussian(dim: int, key: Key) -> AbstractTransition:
 
 
 def _flow(dim: int, key: Key) -> AbstractTransition:
-    # Initial densities are several units wide: with narrower offsets a single flow reaches a quarter less ESS on the ring.
+    # Initial densities are several units wide: with narrower offsets a single flow ends with less ESS on the ring.
     return PlanarFlow(dim, key=key, spread=3.0)
 
 

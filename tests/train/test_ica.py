@@ -20,7 +20,7 @@ def test_what_rules_the_spread_of_others_comes_first(key):
     scales = rng.normal(size=(6000, 2))
     rest = rng.normal(size=(6000, 8)) * np.exp(0.6 * np.repeat(scales, 4, axis=1))
     u, back = turned(np.concatenate([scales, rest], axis=1), rng)
-    rows = np.asarray(rulers_first(u, independent_directions(key, u)))
+    rows = np.asarray(rulers_first(u, independent_directions(key, u), 4))
     np.testing.assert_allclose(rows @ rows.T, np.eye(10), atol=1e-4)
     assert np.linalg.norm(rows[:2] @ back[:2].T, axis=0).min() > 0.95
 
@@ -30,4 +30,4 @@ def test_independent_coordinates_stay_as_they_are(key):
     rng = np.random.default_rng(1)
     u, _ = turned(rng.exponential(size=(6000, 6)), rng)
     rows = independent_directions(key, u)
-    np.testing.assert_array_equal(np.asarray(rulers_first(u, rows)), np.asarray(rows))
+    np.testing.assert_array_equal(np.asarray(rulers_first(u, rows, 4)), np.asarray(rows))

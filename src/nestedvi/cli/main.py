@@ -203,7 +203,7 @@ def annealing(
     iterations: Annotated[int | None, typer.Option(help="Training steps.", show_default="20000")] = None,
     schedule: Annotated[str | None, typer.Option(help=_SCHEDULES, show_default="sequential")] = None,
     out: Annotated[str, typer.Option(help="Folder for results.json, table.md and the figures.")] = "nestedvi-annealing",
-    jobs: Annotated[int, typer.Option(help="Cells trained at a time, in processes; 2 suit two cores, 8 a GPU.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells trained at a time, in processes; 2 suit two cores, 12 a GPU.")] = 1,
     beyond: Annotated[bool, typer.Option(help="Also further targets, many levels and training budgets.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")] = False,
     seed: Seed = 0,

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 
-__all__ = ["AutoregressiveMixture"]
+__all__ = ["RULERS", "AutoregressiveMixture"]
 
 Vector = Float[Array, " dim"]
 # The network sees coordinates within this range, so that it stays what it was beyond the data.
@@ -29,8 +29,8 @@ _SEEN = 8.0
 # No coordinate is wider or farther away than this, in units of whitened data: an affine map in float32 would not bring a draw
 # with coordinates of thousands back to where it came from, and its density would be far too low.
 _LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
-# How many coordinates rule the widths of others, and how precise the second expert is at first.
-_RULERS, _LOG_RHO = 4, -2.0
+# How many of the first coordinates may rule the widths of others, and how precise the second expert is at first.
+RULERS, _LOG_RHO = 4, -2.0
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
 
@@ -81,7 +81,7 @@ class AutoregressiveMixture(AbstractSampleable):
         width = 1.5 / np.sqrt(components) * jnp.std(y, axis=0)[:, None] + 1e-3
         self.head_bias = jnp.concatenate([jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1)
         self.slopes = jnp.zeros((dim, dim))
-        self.rule = jnp.zeros((dim, min(dim, _RULERS), 3))
+        self.rule = jnp.zeros((dim, min(dim, RULERS), 3))
         self.rule_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
         self.wide = jnp.zeros(())
 

@@ -13,8 +13,8 @@ Square = Float[Array, "dim dim"]
 
 # E[log cosh ε] of a standard normal.
 _NORMAL_LOG_COSH = 0.374567
-# How many directions may rule others, how far above the usual strength they are, and where particles count as far out.
-_MOST_RULERS, _STANDS_OUT, _FAR_OUT = 4, 2.5, 3.0
+# How far above the usual strength a ruler is, and where particles count as far out.
+_STANDS_OUT, _FAR_OUT = 2.5, 3.0
 
 
 def whiten(z: Rows) -> tuple[Float[Array, " dim"], Square, Rows]:
@@ -57,8 +57,8 @@ def _across(form: Square, d: Float[Array, " dim"]) -> Square:
     return project @ form @ project
 
 
-def rulers_first(u: Rows, rows: Square) -> Square:
-    """The rows with those first along which the spread of others changes, turned so that they are those directions.
+def rulers_first(u: Rows, rows: Square, most: int) -> Square:
+    """The rows with those first, at most `most`, along which the spread of others changes, turned to be those directions.
 
     With y = rows · u and T_abc = E[y_a y_b y_c], a direction d rules the spread across it: T(d)_ab = Σ_c T_abc d_c is large for a
     and b orthogonal to d. Candidates are the eigenvectors of Σ_ab T_ab T_abᵀ; of what is ruled T has entries as well, but not
@@ -75,10 +75,10 @@ def rulers_first(u: Rows, rows: Square) -> Square:
     found = jnp.linalg.eigh(jnp.einsum("abc,abd->cd", moment, moment))[1]
     across = jax.vmap(lambda d: _across(moment @ d, d), in_axes=1)(found)
     strengths = jnp.sum(across**2, axis=(1, 2))
-    found = found[:, jnp.argsort(strengths)]
-    strengths = jnp.sort(strengths)
+    rank = jnp.argsort(strengths)
+    found, strengths = found[:, rank], strengths[rank]
     frame, order = jnp.eye(dim, dtype=y.dtype), index + dim
-    for i in range(1, min(_MOST_RULERS, dim - 1) + 1):
+    for i in range(1, min(most, dim - 1) + 1):
         ruler, rules = found[:, -i], strengths[-i] > _STANDS_OUT * jnp.median(strengths)
         # The coordinate nearest to the ruler gives way to it, and the others make room.
         nearest = jnp.argmax(jnp.abs(frame @ ruler))

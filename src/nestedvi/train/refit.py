@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.autoregressive import AutoregressiveMixture
+from nestedvi.densities.autoregressive import RULERS, AutoregressiveMixture
 from nestedvi.densities.compound import Affine, Experts
 from nestedvi.train.em import fit_gaussian, fit_mixture, stack_experts
 from nestedvi.train.ica import independent_directions, rulers_first, whiten
@@ -69,7 +69,7 @@ def _rule(group: str) -> optax.GradientTransformation:
 def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
     """Likeliest directions and density for whitened data; of all steps' parameters those that are best on the held-out data."""
     key_directions, key_density, key_steps = jax.random.split(key, 3)
-    directions = rulers_first(u, independent_directions(key_directions, u))
+    directions = rulers_first(u, independent_directions(key_directions, u), RULERS)
     model = _Rotated(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
     groups = jax.tree_util.tree_map_with_path(_group, model)
     optimiser = optax.chain(
