@@ -37,6 +37,21 @@ def test_log_det_is_the_jacobians(dim, depth, key, x64):
     assert float(scores.log_r) == float(scores.log_q_score) == 0.0
 
 
+def test_units_change_the_numbers_held_and_not_the_map(key, x64):
+    """The same flow whatever its parameters are counted in; each number held moves it `unit` times as far."""
+    z = jnp.array([0.3, -1.2])
+    plain, counted = (nvi.PlanarFlow(2, 5, key=key, scale=0.7, spread=2.0, unit=unit) for unit in (1.0, 3.0))
+    for field in ("u", "w", "b"):
+        np.testing.assert_allclose(3.0 * getattr(counted, field), getattr(plain, field), rtol=1e-12)
+    np.testing.assert_allclose(counted.inverse(counted.forward_and_log_det(z)[0]), z, rtol=1e-9)
+    value = lambda f: jnp.sum(f.forward_and_log_det(z)[0]) + f.forward_and_log_det(z)[1]  # noqa: E731
+    np.testing.assert_allclose(value(counted), value(plain), rtol=1e-12)
+    ones, threes = eqx.filter_grad(value)(plain), eqx.filter_grad(value)(counted)
+    np.testing.assert_allclose(threes.w, 3.0 * ones.w, rtol=1e-9)
+    with pytest.raises(ValueError, match="must be positive"):
+        nvi.PlanarFlow(2, key=key, unit=0.0)
+
+
 def layer(u, w, b):
     """One layer with the given parameters."""
     flow = nvi.PlanarFlow(2, 1, key=jax.random.key(0))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,21 +29,31 @@ class PlanarFlow(AbstractFlow):
     """z ↦ z + û tanh(w·z + b), `depth` times, with û = u + (softplus(w·u + c) − 1 − w·u) w/|w|² so that every layer is
     invertible, and the identity at u = 0.
 
-    The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z). `spread` is that of the first offsets b: layers bend space where
-    w·z + b = 0, which should be where particles are.
+    The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z).
+
+    **Arguments:**
+
+    - `scale`: of the first u; the smaller, the nearer the flow starts to the identity.
+    - `spread`: of the first offsets b. Layers bend space where w·z + b = 0, which should be where particles are.
+    - `unit`: `u`, `w` and `b` are held in multiples of it. An optimiser such as Adam moves every number by its rate, whatever the
+      number means; particles that have far to go need parameters that count for more.
     """
 
     u: Float[Array, "depth dim"]
     w: Float[Array, "depth dim"]
     b: Float[Array, " depth"]
+    unit: float = eqx.field(static=True)
 
-    def __init__(self, dim: int, depth: int = 32, *, key: Key, scale: float = 0.1, spread: float = 1.0):
+    def __init__(self, dim: int, depth: int = 32, *, key: Key, scale: float = 0.1, spread: float = 1.0, unit: float = 1.0):
         if dim < 1 or depth < 1:
             raise ValueError(f"A planar flow needs dim ≥ 1 and depth ≥ 1; got dim = {dim}, depth = {depth}.")
+        if not unit > 0:
+            raise ValueError(f"The unit of a planar flow's parameters must be positive; got {unit}.")
         key_u, key_w, key_b = jax.random.split(key, 3)
-        self.u = scale * jax.random.normal(key_u, (depth, dim))
-        self.w = jax.random.normal(key_w, (depth, dim)) / np.sqrt(dim)
-        self.b = spread * jax.random.normal(key_b, (depth,))
+        self.u = scale * jax.random.normal(key_u, (depth, dim)) / unit
+        self.w = jax.random.normal(key_w, (depth, dim)) / (np.sqrt(dim) * unit)
+        self.b = spread * jax.random.normal(key_b, (depth,)) / unit
+        self.unit = unit
 
     def move(self, key: Key, z_prev: Float[Array, " dim"], context: Context) -> tuple[Float[Array, " dim"], Scalar]:
         return self.forward_and_log_det(z_prev)
@@ -51,7 +62,7 @@ class PlanarFlow(AbstractFlow):
         """f(z) and log |det J_f(z)|."""
         if z.shape != self.w.shape[-1:]:
             raise ValueError(f"This planar flow moves particles of shape {self.w.shape[-1:]}; got shape {z.shape}.")
-        u_hat, one_plus = self._layers()
+        layers = self._layers()
 
         def layer(carry, params):
             z, log_det = carry
@@ -61,22 +72,24 @@ class PlanarFlow(AbstractFlow):
 
         start = z, jnp.zeros((), z.dtype)
         # Layers are a handful of flops: unrolling turns loop overhead into fused code, in chunks to bound compile time.
-        (z, log_det), _ = jax.lax.scan(layer, start, (self.w, self.b, u_hat, one_plus), unroll=8)
+        (z, log_det), _ = jax.lax.scan(layer, start, layers, unroll=8)
         return z, log_det
 
-    def _layers(self) -> tuple[Float[Array, "depth dim"], Float[Array, " depth"]]:
-        """û and 1 + w·û of every layer."""
-        wu, norm = jnp.sum(self.w * self.u, axis=-1), jnp.sum(self.w**2, axis=-1)
+    def _layers(
+        self,
+    ) -> tuple[Float[Array, "depth dim"], Float[Array, " depth"], Float[Array, "depth dim"], Float[Array, " depth"]]:
+        """w, b, û and 1 + w·û of every layer."""
+        u, w, b = self.unit * self.u, self.unit * self.w, self.unit * self.b
+        wu, norm = jnp.sum(w * u, axis=-1), jnp.sum(w**2, axis=-1)
         # A layer with w = 0 only shifts: there is nothing to correct, and w/|w|² does not exist.
         moves = norm > _TINY
         correction = jnp.where(moves, (jax.nn.softplus(wu + _IDENTITY) - 1.0 - wu) / jnp.where(moves, norm, 1.0), 0.0)
         # 1 + w·û = softplus(w·u + c) by construction; computed from û it would be rounding near 0, and its logarithm NaN.
         one_plus = jnp.where(moves, jax.nn.softplus(wu + _IDENTITY), 1.0 + wu)
-        return self.u + correction[:, None] * self.w, one_plus
+        return w, b, u + correction[:, None] * w, one_plus
 
     def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """f⁻¹(z), layer by layer, each by bisection on the one number t = w·z + b that it depends on."""
-        u_hat, one_plus = self._layers()
 
         def layer(y, params):
             w, b, u, one_plus = params
@@ -93,7 +106,7 @@ class PlanarFlow(AbstractFlow):
             low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (goal - reach, goal + reach))
             return y - u * jnp.tanh(0.5 * (low + high)), None
 
-        z, _ = jax.lax.scan(layer, z, (self.w, self.b, u_hat, one_plus), reverse=True)
+        z, _ = jax.lax.scan(layer, z, self._layers(), reverse=True)
         return z
 
     def reverse_move(self, key: Key, z: Any, context: Context) -> Any:
