@@ -2,7 +2,7 @@
 
 The base q_1 matters more than the moves after it, and it is what is learned here, by the first term of the nested objective. A
 pilot run finds particles; rounds of refitting the base and running from it turn them into better ones; then everything is
-frozen and fresh particles give an unbiased Ẑ. Temperatures come from the last adaptive run, spread evenly over the levels.
+frozen and fresh particles give an unbiased Ẑ. Temperatures start from the last adaptive run's and are learned from its particles.
 """
 
 import time
@@ -16,11 +16,12 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.densities.compound import Experts, ScaleMixture
+from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
 from nestedvi.evaluate.locate import Located, check_found, find_coordinates, find_runaway
 from nestedvi.evaluate.runaway import RunawayError
 from nestedvi.evaluate.smc import MAX_LEVELS, Plan, Tempering, tempering
+from nestedvi.evaluate.temperatures import learn_betas
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.methods import Method
 from nestedvi.particles.resampling import Resampling
@@ -28,6 +29,7 @@ from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked, check_run, run
+from nestedvi.train.ica import whiten
 from nestedvi.train.progress import as_reporter
 from nestedvi.train.refit import refit_base
 
@@ -45,8 +47,11 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 _FAMILY, _FOLDS = 20, 7
 # Importance sampling from a base that keeps this share of its draws is as good as going in steps.
 _GOOD_BASE = 0.6
-# No learning: temperatures closer together and more moves at each, in batches large enough to be tuned from.
-_SMC = Plan(ess_share=0.9, moves=8, draws=_DRAWS)
+# No learning: a coarse run with half of the particles says where a second base of two widths is to be, in units of what it found;
+# then temperatures are closer together, with more moves while it is hot, in batches large enough to be tuned from.
+_COARSE = Plan(ess_share=0.5, moves=3, draws=_DRAWS)
+_AROUND = (1.5, 3.0)
+_SMC = Plan(ess_share=0.93, moves=5, draws=48, hot=5)
 _SMC_BATCHES = 4
 # A width beyond any that a search which began with one could have found.
 _ASTRONOMIC = 1e8
@@ -83,7 +88,7 @@ def answer_auto(
     """
     keys = jax.random.split(key, 2 * len(_WIDE) + 3)
     stages = _Stages(progress, 2 * len(_WIDE) + 2)
-    located, found = _pilot(keys[0], density, dim, prior, num_particles)
+    located, found = _pilot(keys[0], density, dim, prior, num_particles, _PILOT)
     stages.done(log_Z=found.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     gradients, seen = int(found.gradients), [found.history[-_ROUND.extra - 1 :]]
@@ -123,60 +128,73 @@ def answer_smc(
 ) -> Answer:
     """`num_particles` from four adaptive runs; the number of levels is found, not given."""
     key_pilot, key_run = jax.random.split(key)
-    stages = _Stages(progress, 2)
-    key_prior, key_settle = jax.random.split(key_pilot)
-    located = find_coordinates(key_prior, density, dim, prior)
+    stages = _Stages(progress, 1 + _SMC_BATCHES)
+    num_coarse = -(-num_particles // 2)
+    located, coarse = _pilot(key_pilot, density, dim, prior, num_coarse, _COARSE)
+    stages.done(log_Z=coarse.log_Z_hat)
+    mean, root, _ = whiten(coarse.z)
+    base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))
     per_batch = -(-num_particles // _SMC_BATCHES)
-    keys = jax.random.split(key_run, _SMC_BATCHES)
-    found = [tempering(k, ScaleMixture(dim), located, _SMC, num_particles=per_batch) for k in keys]
-    stages.done(log_Z=found[0].log_Z_hat)
+    found = []
+    for k in jax.random.split(key_run, _SMC_BATCHES):
+        found.append(tempering(k, base, located, _SMC, num_particles=per_batch, step_size=coarse.step_size))
+        stages.done(log_Z=found[-1].log_Z_hat)
     z = jnp.concatenate([f.z for f in found])
-    _check(located, z, prior is not None)
-    find_runaway(key_settle, located, z)
-    stages.done()
     shift = float(jnp.sum(jnp.log(located.scale)))
     estimates = jnp.stack([f.log_Z_hat for f in found])
     log_Z, stderr = log_Z_hat_stderr(estimates)
     # Particles of a batch are equally weighted; batches count by their estimates.
     log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
     doubts = tuple({sentence for f in found for sentence in _doubts(f)})
-    cost = Cost(0.0, float(np.mean([f.gradients for f in found])))
-    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), doubts, None, cost)
+    gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
+    return Answer(
+        located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), doubts, None, Cost(0.0, gradients)
+    )
 
 
 def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
-    """A sampler of `num_levels` densities with an adaptive run's temperatures, spread evenly, its metric and its steps.
+    """A sampler of `num_levels` densities with an adaptive run's metric, its steps, and temperatures learned from its particles.
 
     Draws from the base are weighted for the first density and thinned by `run`. A base that is nearly the target needs no
     temperatures: all densities are then the target, and Ẑ comes from the many draws. From any other it goes in small steps, since
-    the ESS of one large step does not see what the base draws too seldom or too wide; moves in between mend that.
+    the ESS of one large step does not see what the base draws too seldom or too wide; moves in between mend that. The run's own
+    temperatures, spread evenly, are where learning starts.
     """
     num, count = int(found.num_levels), num_levels - 1
-    betas, sizes = np.asarray(found.betas[:num], np.float64), np.asarray(found.step_sizes[:num])
-    at = np.arange(1.0, num + 1)
-    if num > 2:
-        # The last temperature is cut off at 1: it counts by its length.
-        at[-1] = at[-2] + min(1.0, (betas[-1] - betas[-2]) / (betas[-2] - betas[-3]))
-    spread = at[-1] * np.arange(1, num_levels + 1) / num_levels
-    sizes = np.interp(spread[1:], at, sizes)
-    betas = np.ones(num_levels) if float(found.base_share) > _GOOD_BASE else np.interp(spread, [0.0, *at], [0.0, *betas])
+    visited, sizes = np.asarray(found.betas[:num], np.float64), np.asarray(found.step_sizes[:num])
     dtype = found.root.dtype
+    if float(found.base_share) > _GOOD_BASE:
+        betas = np.ones(num_levels)
+    else:
+        betas = np.asarray(learn_betas(found, jnp.asarray(_spread(visited, num_levels), dtype)))[1:]
+    sizes = np.interp(betas[1:], visited, sizes)
     moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (count, *found.root.shape)), _LEAPS)
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
 
 
-def _pilot(key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | None, num: int) -> tuple[Located, Tempering]:
+def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:
+    """0 and `num_levels` temperatures up to 1, in even steps of an ESS rule's pace."""
+    at = np.arange(1.0, len(visited) + 1)
+    if len(visited) > 2:
+        # The last temperature is cut off at 1: it counts by its length.
+        at[-1] = at[-2] + min(1.0, (visited[-1] - visited[-2]) / (visited[-2] - visited[-3]))
+    return np.interp(at[-1] * np.arange(num_levels + 1) / num_levels, [0.0, *at], [0.0, *visited])
+
+
+def _pilot(
+    key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | None, num: int, plan: Plan
+) -> tuple[Located, Tempering]:
     """Coordinates to work in, and a first run from a wide base; raises where there is nothing to be found."""
     key_prior, key_run, key_settle = jax.random.split(key, 3)
     located = find_coordinates(key_prior, density, dim, prior)
-    found = tempering(key_run, ScaleMixture(dim), located, _PILOT, num_particles=num)
+    found = tempering(key_run, ScaleMixture(dim), located, plan, num_particles=num)
     _check(located, found.z, prior is not None)
     settled = find_runaway(key_settle, located, found.z)
     if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
         # A direction far wider than the search began with: once more, in units that fit it.
         wider = Located(density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
-        return wider, tempering(key_run, ScaleMixture(dim), wider, _PILOT, num_particles=num)
+        return wider, tempering(key_run, ScaleMixture(dim), wider, plan, num_particles=num)
     return located, found
 
 

@@ -16,7 +16,7 @@ from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.hmc import hamiltonian_step
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
-from nestedvi.train.ica import whiten
+from nestedvi.train.em import bulk_root
 
 __all__ = ["MAX_LEVELS", "Plan", "Tempering", "tempering"]
 
@@ -28,13 +28,15 @@ _NOTHING = -1e30
 
 class Plan(NamedTuple):
     """How a run goes: the ESS that a temperature leaves, moves at each temperature, how many rounds of moves come after the last
-    temperature, leapfrog steps of a move, and how many draws from the base there are for each particle that goes on."""
+    temperature, leapfrog steps of a move, how many draws from the base there are for each particle that goes on, and at how many
+    temperatures, the hottest ones, there are twice the moves: what is far apart later is still joined there."""
 
     ess_share: float
     moves: int
     extra: int = 0
     leaps: int = 10
     draws: int = 1
+    hot: int = 0
 
 
 class Tempering(NamedTuple):
@@ -42,8 +44,8 @@ class Tempering(NamedTuple):
 
     `z` are equally weighted particles at the end, `history` those at the last temperature and after every further round of moves
     (first axis). `base_share` is the ESS of importance sampling from the base, as a share of the draws. `betas` and `step_sizes`
-    hold the first `num_levels` entries; `gradients` counts those of the target for each particle, with its values at draws from
-    the base.
+    hold the first `num_levels` entries; `log_ratios` are log γ(z) − log q_1(z) at draws from the base and, after the moves, at
+    each of those temperatures. `gradients` counts those of the target for each particle, with its values at draws from the base.
     """
 
     z: Float[Array, "particles dim"]
@@ -54,6 +56,7 @@ class Tempering(NamedTuple):
     num_levels: Int[Array, ""]
     betas: Float[Array, " levels"]
     step_sizes: Float[Array, " levels"]
+    log_ratios: Float[Array, "1+levels particles"]
     step_size: Scalar
     root: Float[Array, "dim dim"]
     acceptance: Scalar
@@ -75,7 +78,7 @@ def tempering(
     Draws from the base need no moves, so there are `plan.draws` times as many: with more of them the first temperature can be
     higher, more of what the base seldom proposes is found, and the particles that go on have fewer ancestors in common.
     """
-    ess_share, moves, extra, leaps, draws = plan
+    ess_share, moves, extra, leaps, draws, hot = plan
     key_start, key_first, key_levels = jax.random.split(key, 3)
     log_base, log_gamma = (lambda z: base.log_gamma(z) - base.log_Z), target.log_gamma
 
@@ -84,12 +87,12 @@ def tempering(
         return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
 
     def reweight(key, z, beta, share):
-        """The next temperature, particles for it, the factor of Ẑ that it brings, and the share that β = 1 would keep."""
+        """The next temperature, particles for it, the factor of Ẑ that it brings, and the log ratios it was found from."""
         log_ratio = log_ratios(z)
         new = next_beta(beta, log_ratio, share)
         log_w = (new - beta) * log_ratio
         picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
-        return new, z[picks], log_Z_hat(log_w), ess((1 - beta) * log_ratio) / z.shape[0]
+        return new, z[picks], log_Z_hat(log_w), log_ratio
 
     def move_all(key, z, log_density, root, step_size):
         one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
@@ -104,16 +107,16 @@ def tempering(
         """Moves at this temperature, and on to the next; after the last one, moves only."""
         z, beta, k = state["z"], state["beta"], state["level"]
         key_moves, key_resample = jax.random.split(jax.random.fold_in(key_levels, k + state["rounds"]))
-        root = whiten(z)[1]
+        root = bulk_root(z)
         density = lambda z: (1 - beta) * log_base(z) + beta * log_gamma(z)  # noqa: E731
 
-        def move(carry, key):
-            z, step_size, rate = move_all(key, carry[0], density, root, carry[1])
-            return (z, step_size), rate
+        def move(i, carry):
+            return move_all(jax.random.fold_in(key_moves, i), carry[0], density, root, carry[1])
 
-        (z, step_size), rates = jax.lax.scan(move, (z, state["step_size"]), jax.random.split(key_moves, moves))
+        count = jnp.where(k <= hot, 2 * moves, moves)
+        z, step_size, rate = jax.lax.fori_loop(0, count, move, (z, state["step_size"], state["rate"]))
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
-        new, picked, factor, _ = reweight(key_resample, z, beta, ess_share)
+        new, picked, factor, log_ratio = reweight(key_resample, z, beta, ess_share)
         return {
             "z": jnp.where(over, z, picked),
             "beta": jnp.where(over, beta, new),
@@ -124,13 +127,16 @@ def tempering(
             "step_size": step_size,
             "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(new)),
             "step_sizes": state["step_sizes"].at[k - 1].set(step_size),
-            "rate": jnp.mean(rates),
+            "log_ratios": state["log_ratios"].at[k].set(log_ratio),
+            "rate": rate,
+            "moves": state["moves"] + count,
         }
 
     drawn = jax.vmap(base.sample)(jax.random.split(key_start, draws * num_particles))
     zero, none = jnp.zeros((), drawn.dtype), jnp.zeros((), jnp.int32)
-    # More draws than particles: an ESS of twice their number is enough for the first temperature.
-    beta, z, factor, base_share = reweight(key_first, drawn, zero, 2 / draws if draws > 2 else ess_share)
+    # More draws than particles: an ESS of twice their number is enough for the first temperature. Still more draws make it more
+    # certain, not higher: moves at high temperatures are worth having.
+    beta, z, factor, log_ratio = reweight(key_first, drawn, zero, max(2 / draws, 1 / 12) if draws > 2 else ess_share)
     start = {
         "z": z,
         "beta": beta,
@@ -141,20 +147,23 @@ def tempering(
         "step_size": zero + step_size,
         "betas": jnp.ones(MAX_LEVELS, z.dtype).at[0].set(beta),
         "step_sizes": jnp.zeros(MAX_LEVELS, z.dtype),
+        "log_ratios": jnp.zeros((MAX_LEVELS + 1, num_particles), z.dtype).at[0].set(log_ratio[:num_particles]),
         "rate": zero,
+        "moves": none,
     }
     end = jax.lax.while_loop(go_on, level, start)
     return Tempering(
         end["z"],
         end["history"],
         end["log_Z"],
-        base_share,
+        ess(log_ratio) / drawn.shape[0],
         end["beta"],
         end["level"],
         end["betas"],
         end["step_sizes"],
+        end["log_ratios"],
         end["step_size"],
-        whiten(end["z"])[1],
+        bulk_root(end["z"]),
         end["rate"],
-        (end["level"] + extra) * moves * (leaps + 1) + draws,
+        end["moves"] * (leaps + 1) + draws,
     )

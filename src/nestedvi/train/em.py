@@ -1,4 +1,4 @@
-"""Gaussian mixtures with full covariances from particles, by expectation maximisation."""
+"""Gaussian mixtures with full covariances, and the shape of the bulk, from particles, by expectation maximisation."""
 
 import equinox as eqx
 import jax
@@ -7,8 +7,9 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.train.ica import whiten
 
-__all__ = ["fit_gaussian", "fit_mixture", "stack_experts"]
+__all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_experts"]
 
 Rows = Float[Array, "data dim"]
 
@@ -18,6 +19,27 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
     dim = u.shape[1]
     covariance = jnp.cov(u.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim, dtype=u.dtype)
     return CorrelatedMixture(jnp.mean(u, axis=0)[None], jnp.linalg.cholesky(covariance)[None], jnp.zeros(1))
+
+
+def bulk_root(z: Rows, freedom: float = 3.0, iterations: int = 10) -> Float[Array, "dim dim"]:
+    """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where most particles are.
+
+    The few that are far out count less, as a funnel's mouth should for steps that have to fit its middle as well.
+    """
+    _, root, u = whiten(z)
+    num, dim = z.shape
+    ridge = 1e-6 * jnp.eye(dim, dtype=z.dtype)
+
+    def update(_, state):
+        centre, scatter = state
+        away = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(scatter + ridge), (u - centre).T, lower=True)
+        weight = (freedom + dim) / (freedom + jnp.sum(away**2, axis=0))
+        centre = weight @ u / jnp.sum(weight)
+        return centre, (weight[:, None] * (u - centre)).T @ (u - centre) / num
+
+    start = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
+    _, scatter = jax.lax.fori_loop(0, iterations, update, start)
+    return root @ jnp.linalg.cholesky(scatter + ridge)
 
 
 @eqx.filter_jit

@@ -1,0 +1,69 @@
+"""Learned temperatures against Gaussians, whose path, divergences and best schedule are known in closed form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestedvi as nvi
+from nestedvi.densities.base import Density
+from nestedvi.evaluate.smc import MAX_LEVELS, Plan, tempering
+from nestedvi.evaluate.temperatures import PathPotential, learn_betas
+
+DIM, WIDTH = 2, 4.0
+
+
+def precision(beta):
+    """π_β is N(0, I / precision) between N(0, s² I) and N(0, I)."""
+    return (1 - beta) / WIDTH**2 + beta
+
+
+def divergences(betas):
+    """KL(π_k ‖ π_{k-1}) of Gaussians."""
+    ratio = precision(betas[:-1]) / precision(betas[1:])
+    return 0.5 * DIM * (ratio - 1 - np.log(ratio))
+
+
+def log_ratio(z):
+    """log γ − log q_1, γ without its normaliser."""
+    return -0.5 * jnp.sum(z**2, -1) * (1 - WIDTH**-2) + DIM * jnp.log(WIDTH) + 0.5 * DIM * jnp.log(2 * jnp.pi)
+
+
+@pytest.fixture(scope="module")
+def particles():
+    """20 000 exact draws at three temperatures."""
+    nodes = jnp.array([0.0, 0.1, 0.4, jnp.inf])
+    noise = jax.random.normal(jax.random.key(0), (4, 20_000, DIM))
+    z = noise / jnp.sqrt(jnp.where(jnp.isfinite(nodes), precision(nodes), 1.0))[:, None, None]
+    return nodes, log_ratio(z)
+
+
+def test_heights_slopes_and_divergences_are_the_gaussians(particles):
+    """log Z(β) and its slope between the temperatures that were visited and beyond the last, within five standard errors."""
+    potential = PathPotential(*particles)
+    for beta in (0.03, 0.1, 0.25, 0.4, 0.7, 1.0):
+        height, slope = (float(x) for x in potential(jnp.asarray(beta)))
+        # ∫ q^{1-β} γ^β with q normalised and γ = exp(−|z|²/2).
+        want = 0.5 * DIM * (beta * np.log(2 * np.pi) - (1 - beta) * np.log(WIDTH**2) - np.log(precision(beta)))
+        # A' has variance A''(β) a particle; at most half of the particles count after weighting, and three factors add.
+        spread = np.sqrt(0.5 * DIM) * (1 - WIDTH**-2) / precision(beta)
+        error = 5 * spread * np.sqrt(4 / particles[1].shape[1])
+        assert abs(height - want) < error
+        assert abs(slope - (0.5 * DIM * (np.log(2 * np.pi * WIDTH**2) - (1 - WIDTH**-2) / precision(beta)))) < error
+    betas = jnp.array([0.0, 0.05, 0.2, 0.6, 1.0])
+    np.testing.assert_allclose(potential.divergences(betas), divergences(np.asarray(betas, np.float64)), atol=0.02)
+
+
+def test_learned_temperatures_are_the_best_ones(particles):
+    """The sum of the Gaussians' divergences is least where precisions rise geometrically."""
+    nodes, ratios = particles
+    base, target = nvi.DiagonalNormal(jnp.zeros(DIM), WIDTH), Density(lambda z: -0.5 * jnp.sum(z**2))
+    found = tempering(jax.random.key(1), base, target, Plan(0.5, 1, leaps=2), num_particles=50)
+    # The run's own particles are few: exact ones take their place.
+    rows = jnp.zeros((MAX_LEVELS + 1, ratios.shape[1])).at[:4].set(ratios)
+    visited = jnp.ones(MAX_LEVELS).at[:2].set(nodes[1:3])
+    found = found._replace(betas=visited, num_levels=jnp.asarray(2), log_ratios=rows)
+    betas = np.asarray(learn_betas(found, jnp.linspace(0, 1, 5)), np.float64)
+    best = (WIDTH ** (2 * np.arange(5) / 4) - 1) / (WIDTH**2 - 1)
+    np.testing.assert_allclose(betas, best, atol=0.02)
+    assert divergences(betas).sum() < 1.02 * divergences(best).sum() < 0.8 * divergences(np.linspace(0, 1, 5)).sum()
