@@ -7,8 +7,9 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
-from nestedvi.evaluate.auto import answer_smc, freeze
-from nestedvi.evaluate.smc import Plan, tempering
+from nestedvi.evaluate.auto import freeze
+from nestedvi.evaluate.baseline import answer_smc
+from nestedvi.evaluate.smc import MAX_LEVELS, Plan, tempering
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +77,16 @@ def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
     np.testing.assert_allclose(float(found.base_share), (2 * width**2 - 1) / width**4, atol=0.02)
     betas = np.asarray(freeze(base, target, found, 5).path.thetas())
     assert np.all(betas == 1) if direct else np.all(np.diff(betas) > 0) and betas[-1] == 1
+
+
+def test_a_run_that_stopped_early_or_crept_still_freezes():
+    """The last density is the target, and temperatures rise in single precision, whatever the adaptive run did."""
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
+    found = tempering(jax.random.key(5), base, target, Plan(0.3, 1, leaps=2), num_particles=100)
+    crept = 0.9 + 1e-7 * jnp.arange(MAX_LEVELS)
+    found = found._replace(betas=crept, num_levels=jnp.asarray(MAX_LEVELS), beta=crept[-1], base_share=jnp.asarray(0.1))
+    betas = np.asarray(freeze(base, target, found, 50).path.thetas())
+    assert betas[-1] == 1 and np.all(np.diff(betas) > 0) and betas[0] > 0
 
 
 def test_more_draws_reach_further_at_once():

@@ -1,11 +1,10 @@
-"""`method="auto"`: find the target, learn a base, run a short sampler from it. `method="smc"`: tempered SMC, nothing learned.
+"""`method="auto"`: find the target, learn a base, run a short sampler from it.
 
 The base q_1 matters more than the moves after it, and it is what is learned here, by the first term of the nested objective. A
 pilot run finds particles; rounds of refitting the base and running from it turn them into better ones; then everything is
 frozen and fresh particles give an unbiased Ẑ. Temperatures start from the last adaptive run's and are learned from its particles.
 """
 
-import time
 from typing import Any
 
 import equinox as eqx
@@ -16,11 +15,11 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.compound import Experts
 from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
-from nestedvi.evaluate.locate import Located, check_found, find_coordinates, find_runaway
-from nestedvi.evaluate.runaway import RunawayError
-from nestedvi.evaluate.smc import MAX_LEVELS, Plan, Tempering, tempering
+from nestedvi.evaluate.locate import find_coordinates
+from nestedvi.evaluate.search import Stages, doubts, search
+from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.evaluate.temperatures import learn_betas
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.methods import Method
@@ -29,11 +28,9 @@ from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked, check_run, run
-from nestedvi.train.ica import whiten
-from nestedvi.train.progress import as_reporter
 from nestedvi.train.refit import refit_base
 
-__all__ = ["answer_auto", "answer_smc"]
+__all__ = ["answer_auto", "freeze"]
 
 _BATCHES = 10
 _LEVELS, _LEAPS = 25, 10
@@ -47,14 +44,7 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 _FAMILY, _FOLDS = 20, 7
 # Importance sampling from a base that keeps this share of its draws is as good as going in steps.
 _GOOD_BASE = 0.6
-# No learning: a coarse run with half of the particles says where a second base of two widths is to be, in units of what it found;
-# then temperatures are closer together, with more moves while it is hot, in batches large enough to be tuned from.
-_COARSE = Plan(ess_share=0.5, moves=3, draws=_DRAWS)
-_AROUND = (1.5, 3.0)
-_SMC = Plan(ess_share=0.93, moves=5, draws=48, hot=5)
-_SMC_BATCHES = 4
-# A width beyond any that a search which began with one could have found.
-_ASTRONOMIC = 1e8
+_LEAST_STEP = 1e-6
 
 
 class _Betas(AbstractSchedule):
@@ -87,8 +77,10 @@ def answer_auto(
     What it learns does not depend on the user's coordinates. `num_steps` is not used: fitting stops where held-out particles say.
     """
     keys = jax.random.split(key, 2 * len(_WIDE) + 3)
-    stages = _Stages(progress, 2 * len(_WIDE) + 2)
-    located, found = _pilot(keys[0], density, dim, prior, num_particles, _PILOT)
+    stages = Stages(progress, 2 * len(_WIDE) + 2)
+    key_prior, *search_keys = jax.random.split(keys[0], 3)
+    located = find_coordinates(key_prior, density, dim, prior)
+    located, found = search(search_keys, located, dim, prior is not None, num_particles, _PILOT)
     stages.done(log_Z=found.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     gradients, seen = int(found.gradients), [found.history[-_ROUND.extra - 1 :]]
@@ -108,48 +100,10 @@ def answer_auto(
     shift = float(jnp.sum(jnp.log(located.scale)))
     z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
     log_w = runs.particles.log_w.reshape(-1)[:num_particles] + shift
-    doubts = (*_doubts(found), *_restless(float(found.log_Z_hat), log_Z, stderr))
+    said = (*doubts(found), *_restless(float(found.log_Z_hat), log_Z, stderr))
     sampling = (sampler.num_levels - 1) * (_LEAPS + 1) + _DRAWS
     cost, drawn = Cost(gradients, sampling), runs.drawn_log_w.reshape(-1)
-    return Answer(z, log_w, log_Z + shift, stderr, doubts, sampler, cost, drawn)
-
-
-def answer_smc(
-    key: Key,
-    density: AbstractDensity,
-    dim: int,
-    *,
-    method: str | Method = "smc",
-    num_levels: int | None = None,
-    num_particles: int = 2000,
-    num_steps: int | None = None,
-    progress: Any = False,
-    prior: PriorDraws | None = None,
-) -> Answer:
-    """`num_particles` from four adaptive runs; the number of levels is found, not given."""
-    key_pilot, key_run = jax.random.split(key)
-    stages = _Stages(progress, 1 + _SMC_BATCHES)
-    num_coarse = -(-num_particles // 2)
-    located, coarse = _pilot(key_pilot, density, dim, prior, num_coarse, _COARSE)
-    stages.done(log_Z=coarse.log_Z_hat)
-    mean, root, _ = whiten(coarse.z)
-    base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))
-    per_batch = -(-num_particles // _SMC_BATCHES)
-    found = []
-    for k in jax.random.split(key_run, _SMC_BATCHES):
-        found.append(tempering(k, base, located, _SMC, num_particles=per_batch, step_size=coarse.step_size))
-        stages.done(log_Z=found[-1].log_Z_hat)
-    z = jnp.concatenate([f.z for f in found])
-    shift = float(jnp.sum(jnp.log(located.scale)))
-    estimates = jnp.stack([f.log_Z_hat for f in found])
-    log_Z, stderr = log_Z_hat_stderr(estimates)
-    # Particles of a batch are equally weighted; batches count by their estimates.
-    log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
-    doubts = tuple({sentence for f in found for sentence in _doubts(f)})
-    gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
-    return Answer(
-        located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), doubts, None, Cost(0.0, gradients)
-    )
+    return Answer(z, log_w, log_Z + shift, stderr, said, sampler, cost, drawn)
 
 
 def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
@@ -160,7 +114,7 @@ def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, 
     the ESS of one large step does not see what the base draws too seldom or too wide; moves in between mend that. The run's own
     temperatures, spread evenly, are where learning starts.
     """
-    num, count = int(found.num_levels), num_levels - 1
+    num = int(found.num_levels)
     visited, sizes = np.asarray(found.betas[:num], np.float64), np.asarray(found.step_sizes[:num])
     dtype = found.root.dtype
     if float(found.base_share) > _GOOD_BASE:
@@ -168,50 +122,22 @@ def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, 
     else:
         betas = np.asarray(learn_betas(found, jnp.asarray(_spread(visited, num_levels), dtype)))[1:]
     sizes = np.interp(betas[1:], visited, sizes)
-    moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (count, *found.root.shape)), _LEAPS)
+    moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (len(sizes), *found.root.shape)), _LEAPS)
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
 
 
 def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:
-    """0 and `num_levels` temperatures up to 1, in even steps of an ESS rule's pace."""
-    at = np.arange(1.0, len(visited) + 1)
+    """0 and `num_levels` temperatures up to 1, also where the run stopped before it, in even steps of an ESS rule's pace."""
+    at, visited = np.arange(1.0, len(visited) + 1), np.append(visited[:-1], 1.0)
     if len(visited) > 2:
         # The last temperature is cut off at 1: it counts by its length.
         at[-1] = at[-2] + min(1.0, (visited[-1] - visited[-2]) / (visited[-2] - visited[-3]))
-    return np.interp(at[-1] * np.arange(num_levels + 1) / num_levels, [0.0, *at], [0.0, *visited])
-
-
-def _pilot(
-    key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | None, num: int, plan: Plan
-) -> tuple[Located, Tempering]:
-    """Coordinates to work in, and a first run from a wide base; raises where there is nothing to be found."""
-    key_prior, key_run, key_settle = jax.random.split(key, 3)
-    located = find_coordinates(key_prior, density, dim, prior)
-    found = tempering(key_run, ScaleMixture(dim), located, plan, num_particles=num)
-    _check(located, found.z, prior is not None)
-    settled = find_runaway(key_settle, located, found.z)
-    if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
-        # A direction far wider than the search began with: once more, in units that fit it.
-        wider = Located(density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
-        return wider, tempering(key_run, ScaleMixture(dim), wider, plan, num_particles=num)
-    return located, found
-
-
-@eqx.filter_jit
-def _any_finite(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Any:
-    return jnp.any(jnp.isfinite(jax.vmap(density.log_gamma)(z)))
-
-
-def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) -> None:
-    width = np.nan_to_num(np.std(np.asarray(z, np.float64), axis=0), nan=np.inf)
-    worst = int(np.argmax(width))
-    if width[worst] > _ASTRONOMIC:
-        # Moves as long as the particles are apart: along a flat direction they grow without end.
-        unit = float(located.scale[worst])
-        raise RunawayError(worst, unit, unit * float(width[worst]))
-    found = bool(_any_finite(located, z))
-    check_found(found, jnp.mean(z, axis=0), jnp.std(z, axis=0), has_prior)
+    betas = np.interp(at[-1] * np.arange(num_levels + 1) / num_levels, [0.0, *at], [0.0, *visited])
+    if np.min(np.diff(betas)) < _LEAST_STEP:
+        # In single precision such steps would be none, and a schedule must rise.
+        betas = 0.999 * betas + 0.001 * np.linspace(0, 1, num_levels + 1)
+    return betas
 
 
 def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: float) -> Experts:
@@ -228,15 +154,6 @@ def _run_batches(keys: Key, sampler: NestedSampler, num_particles: int) -> Any:
     return jax.lax.map(lambda k: run(k, sampler, num_particles, draws=_DRAWS), keys)
 
 
-def _doubts(found: Tempering) -> tuple[str, ...]:
-    if float(found.beta) < 1:
-        return (
-            f"Tempering stopped at β = {float(found.beta):.3f} of 1 after {MAX_LEVELS} temperatures: the particles are not the "
-            "target's.",
-        )
-    return ()
-
-
 def _restless(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
     """Mass that some runs find and others miss shows in estimates that differ by more than their error."""
     gap = abs(before - log_Z)
@@ -246,20 +163,3 @@ def _restless(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
         f"Two runs of the same sampler differ by {gap:.2f} in log Z, much more than the standard error {stderr:.2f}: some of the "
         "mass is found only now and then. Use more particles.",
     )
-
-
-class _Stages:
-    """Progress in stages instead of steps."""
-
-    def __init__(self, progress: Any, total: int):
-        self._reporter, self._count, self._total = as_reporter(progress), 0, total
-        self._began = time.perf_counter()
-        self._reporter.start(total, 0)
-
-    def done(self, **measures: Any) -> None:
-        """One more stage is done."""
-        self._count += 1
-        rate = self._count / (time.perf_counter() - self._began)
-        self._reporter.update(self._count, steps_per_second=rate, **{name: float(x) for name, x in measures.items()})
-        if self._count == self._total:
-            self._reporter.stop()

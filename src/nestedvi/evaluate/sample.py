@@ -11,7 +11,8 @@ from jaxtyping import PyTree
 from nestedvi._types import Key
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.evaluate.answer import AnswerFunction
-from nestedvi.evaluate.auto import answer_auto, answer_smc
+from nestedvi.evaluate.auto import answer_auto
+from nestedvi.evaluate.baseline import answer_smc
 from nestedvi.evaluate.by_method import answer_by_method
 from nestedvi.evaluate.posterior import Posterior, make_posterior
 from nestedvi.evaluate.problem import make_problem

@@ -19,7 +19,8 @@ from nestedvi.densities.compound import ScaleMixture
 from nestedvi.densities.targets import Target, get_target, rotated
 from nestedvi.errors import UnknownNameError
 from nestedvi.evaluate.answer import Answer, Cost
-from nestedvi.evaluate.auto import answer_auto, answer_smc
+from nestedvi.evaluate.auto import answer_auto
+from nestedvi.evaluate.baseline import answer_smc
 from nestedvi.evaluate.posterior import make_posterior
 from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.report.figures import save_figure

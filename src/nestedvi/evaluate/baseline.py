@@ -1,0 +1,65 @@
+"""`method="smc"`: adaptive tempered SMC with Hamiltonian moves. It learns nothing, and every learned method must beat it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nestedvi._types import Key
+from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
+from nestedvi.evaluate.locate import find_coordinates
+from nestedvi.evaluate.search import Stages, doubts, search
+from nestedvi.evaluate.smc import Plan, tempering
+from nestedvi.methods import Method
+from nestedvi.particles.weights import log_Z_hat_stderr
+from nestedvi.train.ica import whiten
+
+__all__ = ["answer_smc"]
+
+# A coarse run with half of the particles says where a second base of two widths is to be, in units of what it found;
+# then temperatures are closer together, with more moves while it is hot, in batches large enough to be tuned from.
+_COARSE = Plan(ess_share=0.5, moves=3, draws=16)
+_AROUND = (1.5, 3.0)
+_FINE = Plan(ess_share=0.93, moves=5, draws=48, hot=5)
+_BATCHES = 4
+
+
+def answer_smc(
+    key: Key,
+    density: AbstractDensity,
+    dim: int,
+    *,
+    method: str | Method = "smc",
+    num_levels: int | None = None,
+    num_particles: int = 2000,
+    num_steps: int | None = None,
+    progress: Any = False,
+    prior: PriorDraws | None = None,
+) -> Answer:
+    """`num_particles` from four adaptive runs; the number of levels is found, not given."""
+    key_search, key_run = jax.random.split(key)
+    key_prior, *search_keys = jax.random.split(key_search, 3)
+    stages = Stages(progress, 1 + _BATCHES)
+    num_coarse = -(-num_particles // 2)
+    located = find_coordinates(key_prior, density, dim, prior)
+    located, coarse = search(search_keys, located, dim, prior is not None, num_coarse, _COARSE)
+    stages.done(log_Z=coarse.log_Z_hat)
+    mean, root, _ = whiten(coarse.z)
+    base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))
+    per_batch = -(-num_particles // _BATCHES)
+    found = []
+    for k in jax.random.split(key_run, _BATCHES):
+        found.append(tempering(k, base, located, _FINE, num_particles=per_batch, step_size=coarse.step_size))
+        stages.done(log_Z=found[-1].log_Z_hat)
+    z = jnp.concatenate([f.z for f in found])
+    shift = float(jnp.sum(jnp.log(located.scale)))
+    estimates = jnp.stack([f.log_Z_hat for f in found])
+    log_Z, stderr = log_Z_hat_stderr(estimates)
+    # Particles of a batch are equally weighted; batches count by their estimates.
+    log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
+    said = tuple({sentence for f in found for sentence in doubts(f)})
+    gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
+    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), said, None, Cost(0.0, gradients))
