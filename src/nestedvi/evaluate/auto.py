@@ -20,15 +20,15 @@ from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
 from nestedvi.evaluate.locate import find_coordinates
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
-from nestedvi.evaluate.temperatures import learn_betas
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.methods import Method
 from nestedvi.particles.resampling import Resampling
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.schedules import AbstractSchedule
+from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked, check_run, run
 from nestedvi.train.refit import refit_base
+from nestedvi.train.temperatures import PathPotential, learn_betas
 
 __all__ = ["answer_auto", "freeze"]
 
@@ -120,11 +120,18 @@ def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, 
     if float(found.base_share) > _GOOD_BASE:
         betas = np.ones(num_levels)
     else:
-        betas = np.asarray(learn_betas(found, jnp.asarray(_spread(visited, num_levels), dtype)))[1:]
+        start = LearnedSchedule(num_levels + 1, jnp.asarray(_spread(visited, num_levels), dtype))
+        betas = np.asarray(learn_betas(start, _potential(found)).betas())[1:]
     sizes = np.interp(betas[1:], visited, sizes)
     moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (len(sizes), *found.root.shape)), _LEAPS)
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
+
+
+@jax.jit
+def _potential(found: Tempering) -> PathPotential:
+    reached = jnp.where(jnp.arange(len(found.betas)) < found.num_levels, found.betas, jnp.inf)
+    return PathPotential(jnp.concatenate([jnp.zeros_like(reached[:1]), reached]), found.log_ratios)
 
 
 def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:

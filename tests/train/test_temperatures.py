@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.base import Density
-from nestedvi.evaluate.smc import MAX_LEVELS, Plan, tempering
-from nestedvi.evaluate.temperatures import PathPotential, learn_betas
+from nestedvi.train.temperatures import PathPotential, learn_betas
 
 DIM, WIDTH = 2, 4.0
 
@@ -56,14 +54,18 @@ def test_heights_slopes_and_divergences_are_the_gaussians(particles):
 
 def test_learned_temperatures_are_the_best_ones(particles):
     """The sum of the Gaussians' divergences is least where precisions rise geometrically."""
-    nodes, ratios = particles
-    base, target = nvi.DiagonalNormal(jnp.zeros(DIM), WIDTH), Density(lambda z: -0.5 * jnp.sum(z**2))
-    found = tempering(jax.random.key(1), base, target, Plan(0.5, 1, leaps=2), num_particles=50)
-    # The run's own particles are few: exact ones take their place.
-    rows = jnp.zeros((MAX_LEVELS + 1, ratios.shape[1])).at[:4].set(ratios)
-    visited = jnp.ones(MAX_LEVELS).at[:2].set(nodes[1:3])
-    found = found._replace(betas=visited, num_levels=jnp.asarray(2), log_ratios=rows)
-    betas = np.asarray(learn_betas(found, jnp.linspace(0, 1, 5)), np.float64)
+    schedule = learn_betas(nvi.LearnedSchedule(5), PathPotential(*particles))
+    betas = np.asarray(schedule.betas(), np.float64)
     best = (WIDTH ** (2 * np.arange(5) / 4) - 1) / (WIDTH**2 - 1)
     np.testing.assert_allclose(betas, best, atol=0.02)
     assert divergences(betas).sum() < 1.02 * divergences(best).sum() < 0.8 * divergences(np.linspace(0, 1, 5)).sum()
+
+
+def test_draws_of_weight_zero_do_no_harm():
+    """A base draws where the target has no mass: ratios of −1e30, values and gradients stay numbers, and nothing gets worse."""
+    ratios = jnp.where(jnp.arange(1000) % 5 == 0, -1e30, jax.random.normal(jax.random.key(1), (2, 1000)))
+    start = nvi.LearnedSchedule(4)
+    potential = PathPotential(jnp.array([0.0, jnp.inf]), ratios)
+    learned = learn_betas(start, potential)
+    assert np.all(np.isfinite(learned.logits)) and np.all(np.diff(np.asarray(learned.betas())) > 0)
+    assert float(potential.divergences(learned.betas()).sum()) <= float(potential.divergences(start.betas()).sum())

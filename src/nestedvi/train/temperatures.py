@@ -15,7 +15,6 @@ import optax
 from jaxtyping import Array, Float
 
 from nestedvi._types import Scalar
-from nestedvi.evaluate.smc import Tempering
 from nestedvi.particles.weights import log_Z_hat, normalise
 from nestedvi.paths.schedules import LearnedSchedule
 
@@ -55,15 +54,9 @@ class PathPotential(eqx.Module):
         return jnp.diff(betas) * slopes[1:] - jnp.diff(heights)
 
 
-def learn_betas(found: Tempering, betas: Float[Array, " levels"]) -> Float[Array, " levels"]:
-    """Temperatures from 0 to 1 with the least sum of divergences that was seen on the way from `betas`."""
-    return _descend(LearnedSchedule(len(betas), betas), found).betas()
-
-
 @eqx.filter_jit
-def _descend(start: LearnedSchedule, found: Tempering) -> LearnedSchedule:
-    reached = jnp.where(jnp.arange(len(found.betas)) < found.num_levels, found.betas, jnp.inf)
-    potential = PathPotential(jnp.concatenate([jnp.zeros_like(reached[:1]), reached]), found.log_ratios)
+def learn_betas(schedule: LearnedSchedule, potential: PathPotential) -> LearnedSchedule:
+    """The schedule with the least sum of divergences that was seen on the way down from `schedule`."""
     optimiser = optax.adam(optax.cosine_decay_schedule(_RATE, _STEPS))
 
     def loss(schedule: LearnedSchedule) -> Scalar:
@@ -76,5 +69,5 @@ def _descend(start: LearnedSchedule, found: Tempering) -> LearnedSchedule:
         updates, memory = optimiser.update(gradient, memory)
         return (optax.apply_updates(schedule, updates), memory, best, jnp.minimum(value, lowest)), None
 
-    first = start, optimiser.init(start), start, jnp.asarray(jnp.inf, start.logits.dtype)
+    first = schedule, optimiser.init(schedule), schedule, jnp.asarray(jnp.inf, schedule.logits.dtype)
     return jax.lax.scan(step, first, None, length=_STEPS)[0][2]
