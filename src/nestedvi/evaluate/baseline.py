@@ -23,7 +23,7 @@ __all__ = ["answer_smc"]
 # then temperatures are closer together, with more moves while it is hot, in batches large enough to be tuned from.
 _COARSE = Plan(ess_share=0.5, moves=3, draws=16)
 _AROUND = (1.5, 3.0)
-_FINE = Plan(ess_share=0.93, moves=5, draws=48, hot=5)
+_FINE = Plan(ess_share=0.93, moves=5, draws=96, hot=5)
 _BATCHES = 4
 
 
