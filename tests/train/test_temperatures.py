@@ -1,5 +1,6 @@
 """Learned temperatures against Gaussians, whose path, divergences and best schedule are known in closed form."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,16 +39,17 @@ def particles():
 
 def test_heights_slopes_and_divergences_are_the_gaussians(particles):
     """log Z(β) and its slope between the temperatures that were visited and beyond the last, within five standard errors."""
-    potential = PathPotential(*particles)
+    potential, offset = PathPotential(*particles), float(jnp.max(particles[1][0]))
     for beta in (0.03, 0.1, 0.25, 0.4, 0.7, 1.0):
         height, slope = (float(x) for x in potential(jnp.asarray(beta)))
         # ∫ q^{1-β} γ^β with q normalised and γ = exp(−|z|²/2).
-        want = 0.5 * DIM * (beta * np.log(2 * np.pi) - (1 - beta) * np.log(WIDTH**2) - np.log(precision(beta)))
-        # A' has variance A''(β) a particle; at most half of the particles count after weighting, and three factors add.
+        want = 0.5 * DIM * (beta * np.log(2 * np.pi) - (1 - beta) * np.log(WIDTH**2) - np.log(precision(beta))) - beta * offset
+        # A' has variance A''(β) a particle, of which at least a quarter counts after weighting; errors of A are those of A' over β.
         spread = np.sqrt(0.5 * DIM) * (1 - WIDTH**-2) / precision(beta)
         error = 5 * spread * np.sqrt(4 / particles[1].shape[1])
-        assert abs(height - want) < error
-        assert abs(slope - (0.5 * DIM * (np.log(2 * np.pi * WIDTH**2) - (1 - WIDTH**-2) / precision(beta)))) < error
+        at_zero = np.sqrt(0.5 * DIM) * (1 - WIDTH**-2) / precision(0)
+        assert abs(height - want) < 5 * at_zero * min(beta, 0.1) * np.sqrt(4 / particles[1].shape[1]) + error * max(beta - 0.1, 0)
+        assert abs(slope - (0.5 * DIM * (np.log(2 * np.pi * WIDTH**2) - (1 - WIDTH**-2) / precision(beta)) - offset)) < error
     betas = jnp.array([0.0, 0.05, 0.2, 0.6, 1.0])
     np.testing.assert_allclose(potential.divergences(betas), divergences(np.asarray(betas, np.float64)), atol=0.02)
 
@@ -61,11 +63,19 @@ def test_learned_temperatures_are_the_best_ones(particles):
     assert divergences(betas).sum() < 1.02 * divergences(best).sum() < 0.8 * divergences(np.linspace(0, 1, 5)).sum()
 
 
-def test_draws_of_weight_zero_do_no_harm():
-    """A base draws where the target has no mass: ratios of −1e30, values and gradients stay numbers, and nothing gets worse."""
-    ratios = jnp.where(jnp.arange(1000) % 5 == 0, -1e30, jax.random.normal(jax.random.key(1), (2, 1000)))
-    start = nvi.LearnedSchedule(4)
-    potential = PathPotential(jnp.array([0.0, jnp.inf]), ratios)
+def test_draws_of_weight_zero_do_no_harm(particles):
+    """A base draws where the target has no mass, at a temperature that a step falls on: everything stays a number, and is learned."""
+    nodes, ratios = particles
+    ratios = ratios.at[:, ::5].set(-1e30)
+    start, potential = nvi.LearnedSchedule(5, [0.0, 0.05, 0.1, 0.4, 1.0]), PathPotential(nodes, ratios)
+    total = lambda schedule: jnp.sum(potential.divergences(schedule.betas()))  # noqa: E731
+    assert np.all(np.isfinite(eqx.filter_grad(total)(start).logits))
     learned = learn_betas(start, potential)
-    assert np.all(np.isfinite(learned.logits)) and np.all(np.diff(np.asarray(learned.betas())) > 0)
-    assert float(potential.divergences(learned.betas()).sum()) <= float(potential.divergences(start.betas()).sum())
+    assert np.all(np.diff(np.asarray(learned.betas())) > 0) and float(total(learned)) < float(total(start))
+
+
+def test_a_constant_in_the_density_changes_nothing(particles):
+    nodes, ratios = particles
+    betas = jnp.linspace(0, 1, 5)
+    plain, shifted = (PathPotential(nodes, ratios + c).divergences(betas) for c in (0.0, 4096.0))
+    np.testing.assert_allclose(plain, shifted, rtol=1e-2)

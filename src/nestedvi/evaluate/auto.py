@@ -45,6 +45,8 @@ _FAMILY, _FOLDS = 20, 7
 # Importance sampling from a base that keeps this share of its draws is as good as going in steps.
 _GOOD_BASE = 0.6
 _LEAST_STEP = 1e-6
+# With fewer particles temperatures would be learned from noise.
+_ENOUGH = 500
 
 
 class _Betas(AbstractSchedule):
@@ -120,8 +122,10 @@ def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, 
     if float(found.base_share) > _GOOD_BASE:
         betas = np.ones(num_levels)
     else:
-        start = LearnedSchedule(num_levels + 1, jnp.asarray(_spread(visited, num_levels), dtype))
-        betas = np.asarray(learn_betas(start, _potential(found)).betas())[1:]
+        schedule = LearnedSchedule(num_levels + 1, jnp.asarray(_spread(visited, num_levels), dtype))
+        if found.z.shape[0] >= _ENOUGH:
+            schedule = learn_betas(schedule, _potential(found))
+        betas = np.asarray(schedule.betas())[1:]
     sizes = np.interp(betas[1:], visited, sizes)
     moves = Hamiltonian(jnp.asarray(sizes, dtype), jnp.broadcast_to(found.root, (len(sizes), *found.root.shape)), _LEAPS)
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
@@ -141,6 +145,7 @@ def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:
         # The last temperature is cut off at 1: it counts by its length.
         at[-1] = at[-2] + min(1.0, (visited[-1] - visited[-2]) / (visited[-2] - visited[-3]))
     betas = np.interp(at[-1] * np.arange(num_levels + 1) / num_levels, [0.0, *at], [0.0, *visited])
+    betas[-1] = 1.0
     if np.min(np.diff(betas)) < _LEAST_STEP:
         # In single precision such steps would be none, and a schedule must rise.
         betas = 0.999 * betas + 0.001 * np.linspace(0, 1, num_levels + 1)
@@ -150,7 +155,8 @@ def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:
 def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: float) -> Experts:
     """A base from the particles of the last runs; of several runs every so many moves, so that the numbers stay the same."""
     z = jnp.concatenate([history[i :: len(seen)] for i, history in enumerate(seen)])
-    held = (np.arange(z.shape[1]) // _FAMILY) % _FOLDS == 0
+    family = min(_FAMILY, -(-z.shape[1] // _FOLDS))
+    held = (np.arange(z.shape[1]) // family) % _FOLDS == 0
     rows = lambda pick: z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2])  # noqa: E731
     return refit_base(key, rows(~held), rows(held), wide=wide)
 

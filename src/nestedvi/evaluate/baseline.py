@@ -60,6 +60,15 @@ def answer_smc(
     log_Z, stderr = log_Z_hat_stderr(estimates)
     # Particles of a batch are equally weighted; batches count by their estimates.
     log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
-    said = tuple({sentence for f in found for sentence in doubts(f)})
+    said = (*{sentence for f in found for sentence in doubts(f)}, *_too_few(per_batch, dim))
     gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
     return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), said, None, Cost(0.0, gradients))
+
+
+def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:
+    if per_batch > 2 * dim:
+        return ()
+    return (
+        f"{per_batch} particles a batch are too few for {dim} dimensions: moves cannot be tuned from them, and log Z may be far off. "
+        f"Use num_particles of {2 * _BATCHES * dim + _BATCHES} or more.",
+    )

@@ -33,7 +33,8 @@ def search(keys: Sequence[Key], located: Located, dim: int, has_prior: bool, num
     if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
         # A direction far wider than the search began with: once more, in units that fit it.
         wider = Located(located.density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
-        return wider, tempering(key_run, ScaleMixture(dim), wider, plan, num_particles=num)
+        again = tempering(key_run, ScaleMixture(dim), wider, plan, num_particles=num)
+        return wider, again._replace(gradients=found.gradients + again.gradients)
     return located, found
 
 

@@ -113,7 +113,7 @@ def tempering(
         def move(i, carry):
             return move_all(jax.random.fold_in(key_moves, i), carry[0], density, root, carry[1])
 
-        count = jnp.where(k <= hot, 2 * moves, moves)
+        count = jnp.where((k <= hot) & (beta < 1), 2 * moves, moves)
         z, step_size, rate = jax.lax.fori_loop(0, count, move, (z, state["step_size"], state["rate"]))
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
         new, picked, factor, log_ratio = reweight(key_resample, z, beta, ess_share)

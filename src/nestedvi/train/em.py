@@ -24,7 +24,8 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
 def bulk_root(z: Rows, freedom: float = 3.0, iterations: int = 10) -> Float[Array, "dim dim"]:
     """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where most particles are.
 
-    The few that are far out count less, as a funnel's mouth should for steps that have to fit its middle as well.
+    The few that are far out count less, as a funnel's mouth should for steps that have to fit its middle as well. Of fewer than
+    ten particles a dimension it is in part the covariance's root.
     """
     _, root, u = whiten(z)
     num, dim = z.shape
@@ -39,7 +40,8 @@ def bulk_root(z: Rows, freedom: float = 3.0, iterations: int = 10) -> Float[Arra
 
     start = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
     _, scatter = jax.lax.fori_loop(0, iterations, update, start)
-    return root @ jnp.linalg.cholesky(scatter + ridge)
+    trust = min(1.0, num / (10 * dim))
+    return root @ jnp.linalg.cholesky(trust * scatter + (1 - trust) * jnp.eye(dim, dtype=z.dtype) + ridge)
 
 
 @eqx.filter_jit

@@ -28,7 +28,7 @@ _FAR = 1e4
 class PathPotential(eqx.Module):
     """A(β) − A(0) and A'(β) along a path, from `log_ratios` log γ − log q_1 at particles of temperatures that rise from 0.
 
-    Temperatures that were not reached are infinite.
+    Temperatures that were not reached are infinite. γ counts up to a factor: A is given up to a multiple of β.
     """
 
     nodes: Float[Array, " nodes"]
@@ -37,6 +37,8 @@ class PathPotential(eqx.Module):
 
     def __init__(self, nodes: Float[Array, " nodes"], log_ratios: Float[Array, "nodes particles"]):
         self.nodes = nodes
+        # A constant in log γ changes no divergence, and a large one would swallow their digits.
+        log_ratios = log_ratios - jnp.max(log_ratios[0])
         self.log_ratios = jnp.maximum(log_ratios, jnp.max(log_ratios, axis=1, keepdims=True) - _FAR)
         rises = jnp.where(jnp.isfinite(nodes[1:]), jnp.diff(nodes), 0.0)
         factors = jax.vmap(log_Z_hat)(rises[:, None] * self.log_ratios[:-1])
