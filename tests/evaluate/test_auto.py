@@ -101,9 +101,8 @@ def test_temperatures_end_at_one_in_double_precision(x64):
 
 def test_few_particles_still_leave_some_to_fit():
     """`sample` takes 20 particles: a seventh of them is held out, not all."""
-    with pytest.warns(nvi.NestedviWarning):
-        posterior = nvi.sample(three_modes, jax.random.key(0), dim=2, num_particles=20)
-    assert np.isfinite(posterior.log_Z)
+    posterior = nvi.sample(three_modes, jax.random.key(0), dim=2, num_particles=20)
+    assert abs(posterior.log_Z - LOG_Z) < 5 * max(posterior.log_Z_stderr, 0.1)
 
 
 def test_smc_says_when_batches_are_too_small_to_be_tuned_from():

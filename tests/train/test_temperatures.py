@@ -44,7 +44,7 @@ def test_heights_slopes_and_divergences_are_the_gaussians(particles):
         height, slope = (float(x) for x in potential(jnp.asarray(beta)))
         # ∫ q^{1-β} γ^β with q normalised and γ = exp(−|z|²/2).
         want = 0.5 * DIM * (beta * np.log(2 * np.pi) - (1 - beta) * np.log(WIDTH**2) - np.log(precision(beta))) - beta * offset
-        # A' has variance A''(β) a particle, of which at least a quarter counts after weighting; errors of A are those of A' over β.
+        # A' has variance A''(β) a particle, of which at least a quarter counts after weighting; errors of A are their integrals.
         spread = np.sqrt(0.5 * DIM) * (1 - WIDTH**-2) / precision(beta)
         error = 5 * spread * np.sqrt(4 / particles[1].shape[1])
         at_zero = np.sqrt(0.5 * DIM) * (1 - WIDTH**-2) / precision(0)
@@ -64,9 +64,9 @@ def test_learned_temperatures_are_the_best_ones(particles):
 
 
 def test_draws_of_weight_zero_do_no_harm(particles):
-    """A base draws where the target has no mass, at a temperature that a step falls on: everything stays a number, and is learned."""
+    """A base draws also where the target has no mass: gradients stay numbers, and temperatures are learned all the same."""
     nodes, ratios = particles
-    ratios = ratios.at[:, ::5].set(-1e30)
+    ratios = ratios.at[0, ::5].set(-1e30)
     start, potential = nvi.LearnedSchedule(5, [0.0, 0.05, 0.1, 0.4, 1.0]), PathPotential(nodes, ratios)
     total = lambda schedule: jnp.sum(potential.divergences(schedule.betas()))  # noqa: E731
     assert np.all(np.isfinite(eqx.filter_grad(total)(start).logits))

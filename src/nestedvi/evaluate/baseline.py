@@ -69,6 +69,6 @@ def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:
     if per_batch > 2 * dim:
         return ()
     return (
-        f"{per_batch} particles a batch are too few for {dim} dimensions: moves cannot be tuned from them, and log Z may be far off. "
-        f"Use num_particles of {2 * _BATCHES * dim + _BATCHES} or more.",
+        f"{per_batch} particles a batch are too few for {dim} dimensions: moves cannot be tuned from them, and log Z may be far "
+        f"off. Use num_particles of {2 * _BATCHES * dim + _BATCHES} or more.",
     )
