@@ -7,6 +7,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
+from nestedvi.evaluate.answer import Request
 from nestedvi.evaluate.auto import _spread, freeze
 from nestedvi.evaluate.baseline import answer_smc
 from nestedvi.evaluate.smc import MAX_LEVELS, Plan, tempering
@@ -40,7 +41,7 @@ def test_auto_finds_log_Z_and_every_mode(posterior):
 
 
 def test_smc_finds_log_Z_without_learning():
-    answer = answer_smc(jax.random.key(1), Density(three_modes), 2, num_particles=2000)
+    answer = answer_smc(jax.random.key(1), Request(Density(three_modes), 2))
     assert abs(answer.log_Z - LOG_Z) < 5 * max(answer.log_Z_stderr, 0.03)
     assert answer.cost.learning == 0 and answer.cost.sampling > 0 and answer.diagnosis == ()
 
@@ -106,7 +107,7 @@ def test_few_particles_still_leave_some_to_fit():
 
 
 def test_smc_says_when_batches_are_too_small_to_be_tuned_from():
-    answer = answer_smc(jax.random.key(1), Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 30, num_particles=40)
+    answer = answer_smc(jax.random.key(1), Request(Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 30, num_particles=40))
     assert any("too few for 30 dimensions" in sentence for sentence in answer.diagnosis)
 
 

@@ -206,9 +206,10 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
 
     seen = {}
 
-    def mine(key, density, dim, **options):
-        seen.update(options, dim=dim, prior_shape=options["prior"](key, 7).shape, value=density.log_gamma(jnp.zeros(dim)))
-        return Answer(jnp.zeros((30, dim)), jnp.zeros(30), 1.25, 0.1, ("It is made up.",))
+    def mine(key, request):
+        value = request.density.log_gamma(jnp.zeros(request.dim))
+        seen.update(vars(request), prior_shape=request.prior(key, 7).shape, value=value)
+        return Answer(jnp.zeros((30, request.dim)), jnp.zeros(30), 1.25, 0.1, ("It is made up.",))
 
     monkeypatch.setitem(ANSWERS, "smc", mine)
     with pytest.warns(nvi.NestedviWarning, match=r"^It is made up\.$"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestedvi.densities.base import Density
-from nestedvi.evaluate.answer import Answer, Cost
+from nestedvi.evaluate.answer import Answer, Cost, Request
 from nestedvi.experiments import bench_targets as bench
 from nestedvi.experiments.bench_targets import TargetsConfig, answer_blackjax, bench_targets, find_target
 
@@ -20,8 +20,8 @@ def made_up(monkeypatch):
     """A method that is wrong by known amounts, and how often it was asked."""
     asked = []
 
-    def answer(key, density, dim, num):
-        log_Z = find_target("ring").log_Z + ERRORS[len(asked) % 3]
+    def answer(key, request):
+        log_Z, dim, num = find_target("ring").log_Z + ERRORS[len(asked) % 3], request.dim, request.num_particles
         asked.append(dim)
         return Answer(jnp.zeros((num, dim)), jnp.zeros(num), log_Z, 0.01, ("Doubtful.",), None, Cost(30.0, 12.0))
 
@@ -51,7 +51,7 @@ def test_a_rotated_target_has_the_same_log_Z():
 
 
 def test_blackjax_finds_log_Z_of_a_gaussian():
-    answer = answer_blackjax(jax.random.key(0), Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 2, 1000)
+    answer = answer_blackjax(jax.random.key(0), Request(Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 2, 1000))
     assert abs(answer.log_Z - np.log(2 * np.pi)) < 0.2 and answer.cost.sampling > 0
     assert np.all(np.abs(np.asarray(answer.z).mean(axis=0) - 1) < 0.2)
 

@@ -1,11 +1,12 @@
 """What a way of answering must give: weighted particles of a density on vectors and its log Z.
 
 `sample` turns the user's model into such a density and the answer back into the user's sites; the rows of `nestedvi methods` and
-every other way of answering stand behind the one signature below. Nothing here runs anything.
+every other way of answering stand behind the one type below. Nothing here runs anything.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
@@ -13,7 +14,7 @@ from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.methods import Method
 
-__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws"]
+__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
 
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
@@ -42,20 +43,22 @@ class Answer(NamedTuple):
     drawn_log_w: LogWeights | None = None
 
 
-class AnswerFunction(Protocol):
-    """`num_levels` and `num_steps` are None where the user gave none: each way has numbers of its own. `prior` draws from the
-    model's prior where it has one; a way of answering may start from it or ignore it."""
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: particles of a density on vectors of `dim` numbers.
 
-    def __call__(
-        self,
-        key: Key,
-        density: AbstractDensity,
-        dim: int,
-        *,
-        method: str | Method,
-        num_levels: int | None,
-        num_particles: int,
-        num_steps: int | None,
-        progress: Any,
-        prior: PriorDraws | None = None,
-    ) -> Answer: ...
+    `num_levels` and `num_steps` are None where the user gave none: each way of answering has numbers of its own. `prior` draws
+    from the model's prior where it has one; a way of answering may start from it or ignore it.
+    """
+
+    density: AbstractDensity
+    dim: int
+    num_particles: int = 2000
+    method: str | Method = "auto"
+    num_levels: int | None = None
+    num_steps: int | None = None
+    progress: Any = False
+    prior: PriorDraws | None = None
+
+
+AnswerFunction = Callable[[Key, Request], Answer]

@@ -16,12 +16,10 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.compound import Experts
-from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
-from nestedvi.evaluate.locate import find_coordinates
+from nestedvi.evaluate.answer import Answer, Cost, Request
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.kernels.hmc import Hamiltonian
-from nestedvi.methods import Method
 from nestedvi.particles.resampling import Resampling
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
@@ -62,27 +60,15 @@ class _Betas(AbstractSchedule):
         return self.values
 
 
-def answer_auto(
-    key: Key,
-    density: AbstractDensity,
-    dim: int,
-    *,
-    method: str | Method = "auto",
-    num_levels: int | None = None,
-    num_particles: int = 2000,
-    num_steps: int | None = None,
-    progress: Any = False,
-    prior: PriorDraws | None = None,
-) -> Answer:
+def answer_auto(key: Key, request: Request) -> Answer:
     """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1 Hamiltonian moves.
 
     What it learns does not depend on the user's coordinates. `num_steps` is not used: fitting stops where held-out particles say.
     """
     keys = jax.random.split(key, 2 * len(_WIDE) + 3)
-    stages = Stages(progress, 2 * len(_WIDE) + 2)
-    key_prior, *search_keys = jax.random.split(keys[0], 3)
-    located = find_coordinates(key_prior, density, dim, prior)
-    located, found = search(search_keys, located, dim, prior is not None, num_particles, _PILOT)
+    dim, num_particles = request.dim, request.num_particles
+    stages = Stages(request.progress, 2 * len(_WIDE) + 2)
+    located, found = search(keys[0], request, num_particles, _PILOT)
     stages.done(log_Z=found.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     gradients, seen = int(found.gradients), [found.history[-_ROUND.extra - 1 :]]
@@ -93,7 +79,7 @@ def answer_auto(
         stages.done(log_Z=found.log_Z_hat)
         gradients += int(found.gradients)
         seen = [*seen[-1:], found.history] if r > 0 else [found.history]
-    sampler = freeze(base, located, found, num_levels or _LEVELS)
+    sampler = freeze(base, located, found, request.num_levels or _LEVELS)
     per_batch = -(-num_particles // _BATCHES)
     runs = _run_batches(jax.random.split(keys[-1], _BATCHES), sampler, per_batch)
     check_run(runs.info, per_batch)

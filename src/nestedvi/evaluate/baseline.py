@@ -1,19 +1,14 @@
 """`method="smc"`: adaptive tempered SMC with Hamiltonian moves. It learns nothing, and every learned method must beat it."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
-from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
-from nestedvi.evaluate.answer import Answer, Cost, PriorDraws
-from nestedvi.evaluate.locate import find_coordinates
+from nestedvi.evaluate.answer import Answer, Cost, Request
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, tempering
-from nestedvi.methods import Method
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.train.ica import whiten
 
@@ -27,25 +22,13 @@ _FINE = Plan(ess_share=0.93, moves=5, draws=96, hot=5)
 _BATCHES = 4
 
 
-def answer_smc(
-    key: Key,
-    density: AbstractDensity,
-    dim: int,
-    *,
-    method: str | Method = "smc",
-    num_levels: int | None = None,
-    num_particles: int = 2000,
-    num_steps: int | None = None,
-    progress: Any = False,
-    prior: PriorDraws | None = None,
-) -> Answer:
+def answer_smc(key: Key, request: Request) -> Answer:
     """`num_particles` from four adaptive runs; the number of levels is found, not given."""
     key_search, key_run = jax.random.split(key)
-    key_prior, *search_keys = jax.random.split(key_search, 3)
-    stages = Stages(progress, 1 + _BATCHES)
+    dim, num_particles = request.dim, request.num_particles
+    stages = Stages(request.progress, 1 + _BATCHES)
     num_coarse = -(-num_particles // 2)
-    located = find_coordinates(key_prior, density, dim, prior)
-    located, coarse = search(search_keys, located, dim, prior is not None, num_coarse, _COARSE)
+    located, coarse = search(key_search, request, num_coarse, _COARSE)
     stages.done(log_Z=coarse.log_Z_hat)
     mean, root, _ = whiten(coarse.z)
     base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))

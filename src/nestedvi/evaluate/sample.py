@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Key
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
-from nestedvi.evaluate.answer import AnswerFunction
+from nestedvi.evaluate.answer import AnswerFunction, Request
 from nestedvi.evaluate.auto import answer_auto
 from nestedvi.evaluate.baseline import answer_smc
 from nestedvi.evaluate.by_method import answer_by_method
@@ -64,9 +64,9 @@ def sample(
     if num_particles < 20:
         raise ValueError(f"The standard error of log Z needs ten batches: num_particles of 20 or more; got {num_particles}.")
     problem = make_problem(model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example)
-    budget: dict[str, Any] = {"num_levels": num_levels, "num_particles": num_particles, "num_steps": num_steps}
+    request = Request(problem.density, problem.dim, num_particles, method, num_levels, num_steps, progress, problem.prior)
     try:
-        found = answer(key, problem.density, problem.dim, method=method, **budget, progress=progress, prior=problem.prior)
+        found = answer(key, request)
     except RunawayError as error:
         raise error.named(problem.names[error.coordinate]) from None
     samples = jax.jit(jax.vmap(problem.finish))(found.z)

@@ -1,7 +1,6 @@
 """What the answers of `sample` share: a first run from a wide base, what is wrong with a run in whole sentences, stages."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +12,8 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.compound import ScaleMixture
-from nestedvi.evaluate.locate import Located, check_found, find_runaway
+from nestedvi.evaluate.answer import Request
+from nestedvi.evaluate.locate import Located, check_found, find_coordinates, find_runaway
 from nestedvi.evaluate.runaway import RunawayError
 from nestedvi.evaluate.smc import MAX_LEVELS, Plan, Tempering, tempering
 from nestedvi.train.progress import as_reporter
@@ -24,16 +24,18 @@ __all__ = ["Stages", "doubts", "search"]
 _ASTRONOMIC = 1e8
 
 
-def search(keys: Sequence[Key], located: Located, dim: int, has_prior: bool, num: int, plan: Plan) -> tuple[Located, Tempering]:
-    """Coordinates to work in, and a first run from a wide base; raises where there is nothing to be found."""
-    key_run, key_settle = keys
-    found = tempering(key_run, ScaleMixture(dim), located, plan, num_particles=num)
-    _check(located, found.z, has_prior)
+def search(key: Key, request: Request, num: int, plan: Plan) -> tuple[Located, Tempering]:
+    """Coordinates to work in, and a first run of `num` particles from a wide base; raises where there is nothing to be found."""
+    key_prior, key_run, key_settle = jax.random.split(key, 3)
+    located = find_coordinates(key_prior, request.density, request.dim, request.prior)
+    run = lambda target: tempering(key_run, ScaleMixture(request.dim), target, plan, num_particles=num)  # noqa: E731
+    found = run(located)
+    _check(located, found.z, request.prior is not None)
     settled = find_runaway(key_settle, located, found.z)
     if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
         # A direction far wider than the search began with: once more, in units that fit it.
-        wider = Located(located.density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
-        again = tempering(key_run, ScaleMixture(dim), wider, plan, num_particles=num)
+        wider = Located(request.density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
+        again = run(wider)
         return wider, again._replace(gradients=found.gradients + again.gradients)
     return located, found
 
@@ -55,6 +57,7 @@ def _check(located: Located, z: Float[Array, "particles dim"], has_prior: bool) 
 
 
 def doubts(found: Tempering) -> tuple[str, ...]:
+    """What a run says against itself."""
     if float(found.beta) < 1:
         return (
             f"Tempering stopped at β = {float(found.beta):.3f} of 1 after {MAX_LEVELS} temperatures: the particles are not the "

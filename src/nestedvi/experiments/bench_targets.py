@@ -4,7 +4,7 @@ One configuration for all targets, every run from nothing: what a run learns is 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
-from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.compound import ScaleMixture
 from nestedvi.densities.targets import Target, get_target, rotated
 from nestedvi.errors import UnknownNameError
-from nestedvi.evaluate.answer import Answer, Cost
-from nestedvi.evaluate.auto import answer_auto
-from nestedvi.evaluate.baseline import answer_smc
+from nestedvi.evaluate.answer import Answer, AnswerFunction, Cost, Request
 from nestedvi.evaluate.posterior import make_posterior
+from nestedvi.evaluate.sample import ANSWERS
 from nestedvi.experiments.cells import cell_key, public, run_cached
 from nestedvi.report.figures import save_figure
 from nestedvi.report.files import output_folder, provenance, write_json, write_text
@@ -64,12 +62,13 @@ def find_target(name: str) -> Target:
     return get_target(name)
 
 
-def answer_blackjax(key: Key, density: AbstractDensity, dim: int, num_particles: int) -> Answer:
+def answer_blackjax(key: Key, request: Request) -> Answer:
     """BlackJAX's adaptive tempered SMC from the same base as ours, with Hamiltonian moves in a metric from the particles."""
     import blackjax
     from blackjax.smc import resampling
     from blackjax.smc.tuning.from_particles import particles_covariance_matrix
 
+    dim, num_particles = request.dim, request.num_particles
     base = ScaleMixture(dim)
     covariance = lambda z: particles_covariance_matrix(z).reshape(dim, dim) + 1e-6 * jnp.eye(dim)  # noqa: E731
     shared = lambda z: {"inverse_mass_matrix": covariance(z)[None]}  # noqa: E731
@@ -83,7 +82,7 @@ def answer_blackjax(key: Key, density: AbstractDensity, dim: int, num_particles:
     algorithm = blackjax.inner_kernel_tuning(
         smc_algorithm=blackjax.adaptive_tempered_smc,
         logprior_fn=base.log_gamma,
-        loglikelihood_fn=lambda z: density.log_gamma(z) - base.log_gamma(z),
+        loglikelihood_fn=lambda z: request.density.log_gamma(z) - base.log_gamma(z),
         mcmc_step_fn=move,
         mcmc_init_fn=blackjax.hmc.init,
         resampling_fn=resampling.systematic,
@@ -103,22 +102,18 @@ def answer_blackjax(key: Key, density: AbstractDensity, dim: int, num_particles:
     return Answer(state.sampler_state.particles, log_w, log_Z, float("nan"), (), None, cost)
 
 
-METHODS: dict[str, Callable[..., Answer]] = {
-    "auto": lambda key, density, dim, num: answer_auto(key, density, dim, num_particles=num),
-    "smc": lambda key, density, dim, num: answer_smc(key, density, dim, num_particles=num),
-    "blackjax": answer_blackjax,
-}
+METHODS: dict[str, AnswerFunction] = {**ANSWERS, "blackjax": answer_blackjax}
 
 
 def run_target(name: str, method: str, config: TargetsConfig) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """One row: all runs of a method on a target."""
     target = find_target(name)
-    density = target.build()
+    request = Request(target.build(), target.dim, config.particles)
     errors, stderrs, shares, khats, costs, seconds, said = [], [], [], [], [], [], []
     for i in range(config.seeds):
         began = time.perf_counter()
         key = jax.random.fold_in(cell_key(config.seed, f"{name} {method}"), i)
-        answer = METHODS[method](key, density, target.dim, config.particles)
+        answer = METHODS[method](key, request)
         seconds.append(time.perf_counter() - began)
         posterior = make_posterior(answer.z, answer)
         errors.append(answer.log_Z - target.log_Z)
