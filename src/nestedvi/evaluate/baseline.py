@@ -8,7 +8,7 @@ from nestedvi._types import Key
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.evaluate.answer import Answer, Cost, Request
 from nestedvi.evaluate.search import Stages, doubts, search
-from nestedvi.evaluate.smc import Plan, tempering
+from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.train.ica import whiten
 
@@ -20,6 +20,9 @@ _COARSE = Plan(ess_share=0.5, moves=3, draws=16)
 _AROUND = (1.5, 3.0)
 _FINE = Plan(ess_share=0.93, moves=5, draws=96, hot=5)
 _BATCHES = 4
+# More than this share, and this number, of particles that hardly move at the end are no chance: where one step suits all it is a
+# few in a thousand, in a funnel one in thirty.
+_STUCK_SHARE, _STUCK = 0.015, 5
 
 
 def answer_smc(key: Key, request: Request) -> Answer:
@@ -40,12 +43,15 @@ def answer_smc(key: Key, request: Request) -> Answer:
     z = jnp.concatenate([f.z for f in found])
     shift = float(jnp.sum(jnp.log(located.scale)))
     estimates = jnp.stack([f.log_Z_hat for f in found])
-    log_Z, stderr = log_Z_hat_stderr(estimates)
+    log_Z, between = log_Z_hat_stderr(estimates)
+    # Four batches may agree by chance: they are not believed to be closer than their own weights make likely.
+    within = np.sqrt(np.mean([f.log_Z_variance for f in found]) / _BATCHES)
     # Particles of a batch are equally weighted; batches count by their estimates.
     log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
-    said = (*{sentence for f in found for sentence in doubts(f)}, *_too_few(per_batch, dim))
+    said = (*{sentence for f in found for sentence in doubts(f)}, *_too_few(per_batch, dim), *_stalled(found, per_batch))
     gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
-    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, float(stderr), said, None, Cost(0.0, gradients))
+    stderr = max(float(between), float(within))
+    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, stderr, said, None, Cost(0.0, gradients))
 
 
 def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:
@@ -54,4 +60,15 @@ def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:
     return (
         f"{per_batch} particles a batch are too few for {dim} dimensions: moves cannot be tuned from them, and log Z may be far "
         f"off. Use num_particles of {2 * _BATCHES * dim + _BATCHES} or more.",
+    )
+
+
+def _stalled(found: list[Tempering], per_batch: int) -> tuple[str, ...]:
+    share = float(np.mean([f.stuck for f in found]))
+    if share <= _STUCK_SHARE or share * per_batch * len(found) < _STUCK:
+        return ()
+    return (
+        f"{100 * share:.1f} % of the particles hardly move: steps that suit the others are too long where those are, as in a "
+        "funnel's neck. Batches that all miss such a part agree, and log Z is then too low by more than its standard error says; "
+        "use method='auto', which learns where it is, or other coordinates.",
     )

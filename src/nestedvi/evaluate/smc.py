@@ -21,7 +21,8 @@ from nestedvi.train.em import bulk_root
 __all__ = ["MAX_LEVELS", "Plan", "Tempering", "tempering"]
 
 MAX_LEVELS = 200
-_ACCEPTANCE = 0.8
+# The mean acceptance that steps are tuned to; a particle whose own is below the second number is stuck.
+_ACCEPTANCE, _REFUSED = 0.8, 0.1
 # A weight of zero as a number that can be multiplied with β = 0.
 _NOTHING = -1e30
 
@@ -45,12 +46,16 @@ class Tempering(NamedTuple):
     `z` are equally weighted particles at the end, `history` those at the last temperature and after every further round of moves
     (first axis). `base_share` is the ESS of importance sampling from the base, as a share of the draws. `betas` and `step_sizes`
     hold the first `num_levels` entries; `log_ratios` are log γ(z) − log q_1(z) at draws from the base and, after the moves, at
-    each of those temperatures. `gradients` counts those of the target for each particle, with its values at draws from the base.
+    each of those temperatures. `log_Z_variance` is what the weights' spread at each temperature adds up to: the variance of
+    `log_Z_hat` if moves forget where particles came from. `stuck` is the share of particles for which moves of the tuned size
+    were, in the last round, all but sure to be refused. `gradients` counts those of the target for each particle, with its
+    values at draws from the base.
     """
 
     z: Float[Array, "particles dim"]
     history: Float[Array, "rounds particles dim"]
     log_Z_hat: Scalar
+    log_Z_variance: Scalar
     base_share: Scalar
     beta: Scalar
     num_levels: Int[Array, ""]
@@ -59,7 +64,7 @@ class Tempering(NamedTuple):
     log_ratios: Float[Array, "1+levels particles"]
     step_size: Scalar
     root: Float[Array, "dim dim"]
-    acceptance: Scalar
+    stuck: Scalar
     gradients: Int[Array, ""]
 
 
@@ -87,18 +92,21 @@ def tempering(
         return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
 
     def reweight(key, z, beta, share):
-        """The next temperature, particles for it, the factor of Ẑ that it brings, and the log ratios it was found from."""
+        """The next temperature, particles for it, the log of the factor that it brings to Ẑ with its variance, and the log ratios
+        it was found from."""
         log_ratio = log_ratios(z)
         new = next_beta(beta, log_ratio, share)
         log_w = (new - beta) * log_ratio
         picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
-        return new, z[picks], log_Z_hat(log_w), log_ratio
+        variance = 1 / jnp.maximum(ess(log_w), 1) - 1 / log_w.shape[0]
+        return new, z[picks], jnp.stack([log_Z_hat(log_w), variance]), log_ratio
 
     def move_all(key, z, log_density, root, step_size):
         one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
         moved = jax.vmap(one)(jax.random.split(key, num_particles), z)
-        rate = jnp.sum(moved.acceptance * moved.tuned) / jnp.maximum(jnp.sum(moved.tuned), 1)
-        return moved.z, step_size * jnp.exp(rate - _ACCEPTANCE), rate
+        seen = jnp.stack([moved.tuned * moved.acceptance, moved.tuned])
+        accepted, tuned = jnp.sum(seen, axis=1)
+        return moved.z, step_size * jnp.exp(accepted / jnp.maximum(tuned, 1) - _ACCEPTANCE), seen
 
     def go_on(state):
         return state["rounds"] <= extra
@@ -111,10 +119,12 @@ def tempering(
         density = lambda z: (1 - beta) * log_base(z) + beta * log_gamma(z)  # noqa: E731
 
         def move(i, carry):
-            return move_all(jax.random.fold_in(key_moves, i), carry[0], density, root, carry[1])
+            z, step_size, seen = move_all(jax.random.fold_in(key_moves, i), carry[0], density, root, carry[1])
+            return z, step_size, carry[2] + seen
 
         count = jnp.where((k <= hot) & (beta < 1), 2 * moves, moves)
-        z, step_size, rate = jax.lax.fori_loop(0, count, move, (z, state["step_size"], state["rate"]))
+        z, step_size, seen = jax.lax.fori_loop(0, count, move, (z, state["step_size"], jnp.zeros((2, num_particles), z.dtype)))
+        accepted, tuned = seen
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
         new, picked, factor, log_ratio = reweight(key_resample, z, beta, ess_share)
         return {
@@ -128,7 +138,7 @@ def tempering(
             "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(new)),
             "step_sizes": state["step_sizes"].at[k - 1].set(step_size),
             "log_ratios": state["log_ratios"].at[k].set(log_ratio),
-            "rate": rate,
+            "stuck": jnp.mean((tuned > 1) & (accepted < _REFUSED * tuned)),
             "moves": state["moves"] + count,
         }
 
@@ -148,14 +158,15 @@ def tempering(
         "betas": jnp.ones(MAX_LEVELS, z.dtype).at[0].set(beta),
         "step_sizes": jnp.zeros(MAX_LEVELS, z.dtype),
         "log_ratios": jnp.zeros((MAX_LEVELS + 1, num_particles), z.dtype).at[0].set(log_ratio[:num_particles]),
-        "rate": zero,
+        "stuck": zero,
         "moves": none,
     }
     end = jax.lax.while_loop(go_on, level, start)
     return Tempering(
         end["z"],
         end["history"],
-        end["log_Z"],
+        end["log_Z"][0],
+        end["log_Z"][1],
         ess(log_ratio) / drawn.shape[0],
         end["beta"],
         end["level"],
@@ -164,6 +175,6 @@ def tempering(
         end["log_ratios"],
         end["step_size"],
         bulk_root(end["z"]),
-        end["rate"],
+        end["stuck"],
         end["moves"] * (leaps + 1) + draws,
     )
