@@ -1,6 +1,7 @@
 """What every density promises: a scalar, finite, differentiable log γ for one particle, in either precision, under jit and vmap.
 
-Those that can be sampled promise more: exp(log γ − log Z) integrates to one, and draws follow it.
+Those that can be sampled promise more: exp(log γ − log Z) integrates to one, wherever an optimiser takes their parameters, and
+draws follow it.
 """
 
 import math
@@ -13,10 +14,43 @@ import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
+from nestedvi.densities.autoregressive import AutoregressiveMixture
+from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
+from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.densities.targets import Rotated
 
 
 def mixture():
     return nvi.GaussianMixture([[-2.0, 0.5], [1.0, -1.0], [2.0, 2.0]], 0.4, weights=[1.0, 2.0, 5.0])
+
+
+def correlated():
+    roots = jnp.array([[[1.0, 0.0], [-0.5, 0.8]], [[0.7, 0.0], [0.3, 1.5]]])
+    return CorrelatedMixture(jnp.array([[0.0, 1.0], [-1.0, -2.0]]), roots, jnp.array([0.3, -0.2]))
+
+
+def logistic():
+    random = np.random.default_rng(1)
+    return LogisticRegression(random.normal(size=(20, 3)), random.integers(0, 2, size=20))
+
+
+def planar():
+    return waved(nvi.PlanarDensity(nvi.PlanarFlow(2, 3, key=jax.random.key(3))))
+
+
+def autoregressive():
+    start = AutoregressiveMixture(jnp.zeros((4, 2)), key=jax.random.key(2), components=3, hidden=4)
+    return eqx.tree_at(lambda d: d.wide, waved(start), jnp.asarray(0.2))
+
+
+def waved(density):
+    """The same numbers in either precision, where random ones would differ."""
+    return jax.tree.map(lambda x: 0.5 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), density)
+
+
+def rotated_ring():
+    return Rotated(nvi.ring(), jnp.array([[0.6, -0.8], [0.8, 0.6]]))
 
 
 # name: (constructor, dimension)
@@ -33,8 +67,20 @@ DENSITIES = {
     "many-well": (nvi.ManyWell, 32),
     "two-moons": (nvi.TwoMoons, 2),
     "rings": (nvi.Rings, 2),
+    "correlated-mixture": (correlated, 2),
+    "affine": (lambda: Affine(mixture(), jnp.array([0.5, -1.0]), jnp.array([[0.7, 0.4], [-0.5, 1.1]])), 2),
+    "experts": (lambda: Experts((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
+    "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
+    "autoregressive": (autoregressive, 2),
+    "planar": (planar, 2),
+    "brownian": (Brownian, 32),
+    "logistic-regression": (logistic, 3),
+    "rotated": (rotated_ring, 2),
 }
+# Densities that have no place above, and why: their particles are no vectors of ℝⁿ, or the classes are made from a user's.
+ELSEWHERE = {"SymmetricDirichlet", "Empirical", "NumpyroModel"}
 PLANAR = ["diagonal-normal", "mixture", "scaled", "numpyro-event", "numpyro-batch", "ring"]
+COMPOUND = ["correlated-mixture", "affine", "experts", "scale-mixture", "planar"]
 NUM_DRAWS = 20_000
 
 
@@ -84,7 +130,7 @@ def features(z):
     return jnp.concatenate([z, z**2, jnp.cos(z), jnp.tanh(4 * z[:1]), z[:1] * z[1:]])
 
 
-@pytest.mark.parametrize("name", PLANAR)
+@pytest.mark.parametrize("name", [*PLANAR, *COMPOUND])
 def test_normalised_and_sampled_faithfully(name, key, x64):
     """∫ exp(log γ − log Z) = 1, and moments of draws agree with quadrature within five standard errors."""
     density = DENSITIES[name][0]()
@@ -95,6 +141,28 @@ def test_normalised_and_sampled_faithfully(name, key, x64):
     draws = jax.vmap(features)(jax.jit(jax.vmap(density.sample))(jax.random.split(key, NUM_DRAWS)))
     stderr = jnp.std(draws, axis=0) / math.sqrt(NUM_DRAWS)
     assert (jnp.abs(jnp.mean(draws, axis=0) - expected) < 5 * stderr).all()
+
+
+@pytest.mark.parametrize("name", [*PLANAR, *COMPOUND])
+def test_still_normalised_after_training(name, x64):
+    """Every number that an optimiser may move is moved: a base that is learned must not change log Z."""
+    arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)
+    moved = jax.tree.map(lambda x: x + 0.15 * jnp.cos(1 + jnp.arange(x.size)).reshape(x.shape), arrays)
+    density = eqx.combine(moved, static)
+    nodes, area = grid()
+    mass = area * jnp.sum(jnp.exp(jax.jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z))
+    np.testing.assert_allclose(mass, 1.0, atol=1e-9)
+
+
+def test_every_density_is_here():
+    def concrete(kind):
+        for sub in kind.__subclasses__():
+            if sub.__module__.startswith("nestedvi.densities") and not sub.__name__.startswith("Abstract"):
+                yield sub.__name__
+            yield from concrete(sub)
+
+    seen = {type(build()).__name__ for build, _ in DENSITIES.values()}
+    assert set(concrete(nvi.AbstractDensity)) - seen == ELSEWHERE
 
 
 def test_one_dimension_too(x64):
@@ -124,7 +192,7 @@ def test_draws_keep_the_precision(name, enabled, key):
         assert z.dtype == density.log_Z.dtype == (jnp.float64 if enabled else jnp.float32)
 
 
-@pytest.mark.parametrize("name", ["diagonal-normal", "mixture", "scaled"])
+@pytest.mark.parametrize("name", ["diagonal-normal", "mixture", "scaled", *COMPOUND])
 def test_parameters_of_a_density_are_differentiable(name, x64):
     """θ and the first term of the objective learn through log γ: against a finite difference along all parameters at once."""
     arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)

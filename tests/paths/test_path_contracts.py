@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
@@ -49,7 +50,7 @@ PATHS = {
         lambda k, z: log_normal(z, k, 1.0 + k),
         {f".densities[{k}].{name}" for k in (1, 2) for name in ("loc", "log_scale")},
     ),
-    "stacked": (stacked, lambda k, z: log_normal(z, k, 1.0 + k), {".stacked.loc", ".stacked.log_scale"}),
+    "stacked": (stacked, lambda k, z: log_normal(z, k, 1.0 + k), {".inner.loc", ".inner.log_scale"}),
     "stacked-fixed": (lambda: stacked(learn=False), lambda k, z: log_normal(z, k, 1.0 + k), set()),
 }
 
@@ -179,5 +180,26 @@ def test_sequential_checks_its_arguments():
 def test_stacked_densities_must_agree_on_K():
     """Means of three levels with scales of two are a mistake in stacking."""
     broken = eqx.tree_at(lambda d: d.log_scale, nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.zeros((3, 2)))
-    with pytest.raises(ValueError, match=r"sizes \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"sizes 2, 3"):
         nvi.StackedDensities(broken)
+    with pytest.raises(ValueError, match="no arrays"):
+        nvi.StackedDensities(nvi.Density(lambda z: -jnp.sum(z)))
+    with pytest.raises(ValueError, match="sizes none"):
+        nvi.StackedDensities(nvi.Scaled(nvi.Numpyro(dist.Normal()), 1.0))
+
+
+@pytest.mark.parametrize("path", [lambda: nvi.Sequential(normals()), stacked], ids=["sequential", "stacked"])
+def test_the_target_is_not_learned_unless_it_is_asked_for(path):
+    """Three of four densities have parameters by default: the last one is what is to be found."""
+    path = path()
+    learned = eqx.filter(path, path.trainable())
+    means = [leaf for leaf in jax.tree.leaves(learned) if leaf is not None]
+    assert sum(leaf.size for leaf in means) == 3 * 4
+    thetas = eqx.combine(jax.tree.map(lambda x: x + 1, learned), path)
+    assert float(thetas.log_gamma(theta(thetas, 3), thetas.stats(jnp.ones(2)), None)) == pytest.approx(
+        float(path.log_gamma(theta(path, 3), path.stats(jnp.ones(2)), None))
+    )
+
+
+def test_a_sequence_learns_its_target_when_told_to():
+    assert all(jax.tree.leaves(nvi.Sequential(normals(), learn=[True] * 4).trainable().densities))

@@ -54,7 +54,7 @@ def check_rule(sampler, history):
 def check(sampler, history, gammas=None):
     """Proper weighting after every level, and probabilities that add to one."""
     if gammas is None:
-        gammas = np.exp(np.asarray(sampler.path.stacked.log_table))
+        gammas = np.exp(np.asarray(sampler.path.thetas().log_table))
     check_rule(sampler, history)
     for branches, gamma in zip(history, gammas, strict=True):
         np.testing.assert_allclose(branches.prob.sum(), 1.0, rtol=TOL)
@@ -102,7 +102,7 @@ def test_the_check_can_fail(when):
     sampler = categorical_sampler(nvi.Resampling("systematic", when))
     spoilt = broken(np.zeros_like)
     history = enumerate_sampler(sampler, 2, initial_moves(2), categorical_moves(2), resample=spoilt)
-    gap = weighted_measure(history[-1], (2,)) - np.exp(np.asarray(sampler.path.stacked.log_table[-1]))
+    gap = weighted_measure(history[-1], (2,)) - np.exp(np.asarray(sampler.path.thetas().log_table[-1]))
     assert np.abs(gap).max() > 0.01
 
 
@@ -118,7 +118,7 @@ def test_unaveraged_weights_fail():
         return good._replace(particles=p._replace(stats=p.z, log_w=p.stats))
 
     history = enumerate_sampler(sampler, 2, initial_moves(2), categorical_moves(2), resample=unaveraged)
-    gap = weighted_measure(history[-1], (2,)) - np.exp(np.asarray(sampler.path.stacked.log_table[-1]))
+    gap = weighted_measure(history[-1], (2,)) - np.exp(np.asarray(sampler.path.thetas().log_table[-1]))
     assert np.abs(gap).max() > 0.01
 
 
@@ -132,7 +132,7 @@ def test_product_of_plain_means_is_biased_under_adaptive_resampling():
     repeats = after.prob.size // before.prob.size
     mean_w = np.repeat(np.exp(before.particles.log_w).mean(-1), repeats)
     plain = np.sum(after.prob * mean_w * np.exp(after.particles.log_w).mean(-1))
-    assert abs(plain - np.exp(float(jax.nn.logsumexp(sampler.path.stacked.log_table[-1])))) > 0.01
+    assert abs(plain - np.exp(float(jax.nn.logsumexp(sampler.path.thetas().log_table[-1])))) > 0.01
 
 
 @pytest.mark.parametrize(("scheme", "when"), [("systematic", "never"), ("systematic", "always"), ("stratified", 0.8)])

@@ -314,8 +314,8 @@ def test_level_parallel_reweights_for_new_parameters(resampling, key, x64):
     """log Ẑ stays unbiased when θ moves between steps, and would not without γ_k(z; new θ)/γ_k(z; old θ)."""
     old = discrete_sampler()
     old = nvi.NestedSampler(old.initial, old.path, old.transitions, resampling)
-    new = eqx.tree_at(lambda s: s.path.stacked.log_table, old, replace_fn=lambda x: x.at[:2, 0].add(-1.5).at[:2, 1].add(0.7))
-    log_Z = float(jax.nn.logsumexp(new.path.stacked.log_table[-1]))
+    new = eqx.tree_at(lambda s: s.path.inner.log_table, old, replace_fn=lambda x: x.at[:, 0].add(-1.5).at[:, 1].add(0.7))
+    log_Z = float(jax.nn.logsumexp(new.path.target.log_table))
     kept, forgotten = ratios(key, old, new, log_Z, False), ratios(key, old, new, log_Z, True)
     error = kept.std(ddof=1) / np.sqrt(KEYS)
     assert error < 0.05 and abs(kept.mean() - 1) < 4.5 * error

@@ -58,7 +58,7 @@ class AutoregressiveMixture(AbstractSampleable):
     """The density above; a share `wide` of its draws has one coordinate drawn from a much wider Gaussian, early ones more often.
 
     Those draws look for mass where there were no data; what later coordinates do there follows from the learned dependence.
-    Draws carry no gradient.
+    Draws carry no gradient, and `wide` is a setting, not a parameter: it has none either.
     """
 
     features: Float[Array, "dim dim hidden"]
@@ -131,7 +131,8 @@ class AutoregressiveMixture(AbstractSampleable):
         wide = -0.5 * ((z - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi)
         # One coordinate's factor is replaced by the wide one.
         replaced = jax.nn.logsumexp(self._log_turns() + wide - core)
-        return jnp.sum(core) + jnp.logaddexp(jnp.log1p(-self.wide), jnp.log(self.wide) + replaced)
+        share = jax.lax.stop_gradient(self.wide)
+        return jnp.sum(core) + jnp.logaddexp(jnp.log1p(-share), jnp.log(share) + replaced)
 
     @property
     def log_Z(self) -> Scalar:

@@ -63,7 +63,10 @@ class Density(AbstractDensity):
 
 
 class Numpyro(AbstractSampleable):
-    """A NumPyro distribution, batch and event dimensions counted as one particle."""
+    """A NumPyro distribution, batch and event dimensions counted as one particle.
+
+    Where it is learned, its parameters are as NumPyro stores them: a scale may step over zero. `DiagonalNormal` cannot.
+    """
 
     distribution: Any
 

@@ -1,4 +1,7 @@
-"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many widths at once."""
+"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many widths at once.
+
+They stay normalised whatever an optimiser does to their parameters.
+"""
 
 from collections.abc import Sequence
 
@@ -22,15 +25,16 @@ class Affine(AbstractSampleable):
     part: AbstractSampleable
     shift: Vector
     matrix: Float[Array, "dim dim"]
-    inverse: Float[Array, "dim dim"]
-    log_det: Scalar
 
     def __init__(self, part: AbstractSampleable, shift, matrix):
         self.part, self.shift, self.matrix = part, jnp.asarray(shift), jnp.asarray(matrix)
-        self.inverse, self.log_det = jnp.linalg.inv(self.matrix), jnp.linalg.slogdet(self.matrix)[1]
 
     def log_gamma(self, z: Vector) -> Scalar:
-        return self.part.log_gamma(self.inverse @ (z - self.shift)) - self.log_det
+        # Factors and inverse do not depend on z: they are computed once for all particles.
+        factors, pivots = jax.scipy.linalg.lu_factor(self.matrix)
+        inverse = jax.scipy.linalg.lu_solve((factors, pivots), jnp.eye(z.shape[0], dtype=z.dtype))
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors))))
+        return self.part.log_gamma(inverse @ (z - self.shift)) - log_det
 
     @property
     def log_Z(self) -> Scalar:
@@ -51,14 +55,14 @@ class Experts(AbstractSampleable):
     log_weights: Float[Array, " parts"]
 
     def __init__(self, parts: Sequence[AbstractSampleable], log_weights):
-        self.parts, self.log_weights = tuple(parts), jax.nn.log_softmax(jnp.asarray(log_weights))
+        self.parts, self.log_weights = tuple(parts), jnp.asarray(log_weights)
 
     def log_parts(self, z: Vector) -> Float[Array, " parts"]:
         """log q_j(z) for every part."""
         return jnp.stack([part.log_gamma(z) - part.log_Z for part in self.parts])
 
     def log_gamma(self, z: Vector) -> Scalar:
-        return jax.nn.logsumexp(self.log_weights + self.log_parts(z))
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) + self.log_parts(z))
 
     @property
     def log_Z(self) -> Scalar:
@@ -77,19 +81,19 @@ class Experts(AbstractSampleable):
 class ScaleMixture(AbstractSampleable):
     """An equal mixture of N(0, s² I) over widths s: heavy enough for a target of unknown size, and the same in any rotation."""
 
-    scales: Float[Array, " widths"]
+    log_scales: Float[Array, " widths"]
     dim: int = eqx.field(static=True)
 
     def __init__(self, dim: int, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0, 30.0)):
-        self.scales, self.dim = jnp.asarray(scales), dim
+        self.log_scales, self.dim = jnp.log(jnp.asarray(scales)), dim
 
     def log_gamma(self, z: Vector) -> Scalar:
-        log_p = -0.5 * jnp.sum(z**2) / self.scales**2 - self.dim * jnp.log(self.scales)
-        return jax.nn.logsumexp(log_p) - np.log(len(self.scales)) - 0.5 * self.dim * np.log(2 * np.pi)
+        log_p = -0.5 * jnp.sum(z**2) * jnp.exp(-2 * self.log_scales) - self.dim * self.log_scales
+        return jax.nn.logsumexp(log_p) - np.log(len(self.log_scales)) - 0.5 * self.dim * np.log(2 * np.pi)
 
     @property
     def log_Z(self) -> Scalar:
-        return jnp.zeros((), self.scales.dtype)
+        return jnp.zeros((), self.log_scales.dtype)
 
     @property
     def reparameterised(self) -> bool:
@@ -97,5 +101,5 @@ class ScaleMixture(AbstractSampleable):
 
     def sample(self, key: Key) -> Vector:
         key_width, key_noise = jax.random.split(key)
-        width = self.scales[jax.random.randint(key_width, (), 0, len(self.scales))]
-        return width * jax.random.normal(key_noise, (self.dim,), self.scales.dtype)
+        width = jnp.exp(self.log_scales[jax.random.randint(key_width, (), 0, len(self.log_scales))])
+        return width * jax.random.normal(key_noise, (self.dim,), self.log_scales.dtype)

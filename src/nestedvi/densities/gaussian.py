@@ -1,4 +1,7 @@
-"""Gaussians and mixtures of them: initial proposals that can be learned, and test targets with exact samples."""
+"""Gaussians and mixtures of them: initial proposals that can be learned, and test targets with exact samples.
+
+Whatever an optimiser does to their parameters, they stay normalised: log Z is 0 by construction, not by how they were made.
+"""
 
 import equinox as eqx
 import jax
@@ -63,7 +66,7 @@ class GaussianMixture(AbstractSampleable):
         check_shape(z, (dim,), "This GaussianMixture")
         square = jnp.sum((z - self.means) ** 2, axis=1) / self.variance
         log_norm = 0.5 * dim * np.log(2 * np.pi * self.variance)
-        return jax.nn.logsumexp(self.log_weights - 0.5 * square) - log_norm
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) - 0.5 * square) - log_norm
 
     @property
     def log_Z(self) -> Scalar:
@@ -80,23 +83,24 @@ class GaussianMixture(AbstractSampleable):
 
 
 class CorrelatedMixture(AbstractSampleable):
-    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with roots L_m, normalised; draws carry no gradient."""
+    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry no gradient."""
 
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
-    inverses: Float[Array, "components dim dim"]
     log_weights: Float[Array, " components"]
 
     def __init__(self, means, roots, log_weights):
-        self.means, self.roots = jnp.asarray(means), jnp.asarray(roots)
-        self.inverses = jnp.linalg.inv(self.roots)
-        self.log_weights = jax.nn.log_softmax(jnp.asarray(log_weights))
+        self.means, self.roots, self.log_weights = jnp.asarray(means), jnp.asarray(roots), jnp.asarray(log_weights)
 
     def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
         """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""
-        eps = jnp.einsum("mij,mj->mi", self.inverses, z - self.means)
+        # Once for all particles, which then need a product only.
+        unit = jnp.broadcast_to(jnp.eye(z.shape[0], dtype=self.roots.dtype), self.roots.shape)
+        inverses = jax.scipy.linalg.solve_triangular(self.roots, unit, lower=True)
+        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
-        return self.log_weights - 0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
+        log_weights = jax.nn.log_softmax(self.log_weights)
+        return log_weights - 0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         return jax.nn.logsumexp(self.log_parts(z))
@@ -112,4 +116,4 @@ class CorrelatedMixture(AbstractSampleable):
     def sample(self, key: Key) -> Float[Array, " dim"]:
         key_component, key_noise = jax.random.split(key)
         m = jax.random.categorical(key_component, self.log_weights)
-        return self.means[m] + self.roots[m] @ jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)
+        return self.means[m] + jnp.tril(self.roots[m]) @ jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)

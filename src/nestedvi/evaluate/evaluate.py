@@ -97,12 +97,10 @@ def _stderr(values: Float[Array, " batches"]) -> float:
 
 def _last_density(path: AbstractPath) -> AbstractDensity | None:
     """γ_K as a density of its own, where the path has one."""
-    if isinstance(path, Annealing):
+    if isinstance(path, Annealing | StackedDensities):
         return path.target
     if isinstance(path, Sequential):
         return path.densities[-1]
-    if isinstance(path, StackedDensities):
-        return jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, path.stacked)
     return None
 
 
