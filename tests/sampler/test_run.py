@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from finite import TableChain
 from nestedvi.sampler.level import nothing_in, outgoing, particle_keys, terms
-from nestedvi.sampler.nested import check_run
-
-# Compiled once a sampler instead of op by op.
-run = eqx.filter_jit(nvi.run)
+from nestedvi.sampler.nested import check_run, run
 
 
 def gaussian_pair(key, dim=1):
@@ -266,6 +264,35 @@ def test_wrong_number_of_transitions():
         nvi.NestedSampler(base, path, [pair] * 3, (nvi.Resampling(), nvi.Resampling()))
     with pytest.raises(TypeError, match="sampled exactly"):
         nvi.NestedSampler(lambda z: 0.0, path, [pair] * 3)
+
+
+def test_stacks_must_be_stacked():
+    """A matrix of one move taken for a stack of vectors would run, and move all coordinates by one number."""
+    base = nvi.DiagonalNormal(jnp.zeros(2), 1.0)
+    with pytest.raises(ValueError, match=r"RandomWalk .* got shapes \(\)\. .*Shared"):
+        nvi.Stacked(nvi.RandomWalk(0.3))
+    with pytest.raises(ValueError, match=r"shapes \(\), \(2, 2\)"):
+        nvi.Stacked(nvi.Hamiltonian(0.3, jnp.eye(2)))
+    with pytest.raises(ValueError, match="no arrays"):
+        nvi.Chain(nvi.Invariant(lambda key, z, log_gamma: z))
+    path = nvi.Annealing(base, base, nvi.LinearSchedule(3))
+    with pytest.raises(ValueError, match=r"square matrix; got shape \(2,\)"):
+        nvi.run(jax.random.key(0), nvi.NestedSampler(base, path, nvi.Shared(nvi.Hamiltonian(0.3, jnp.ones(2)), 2)), 4)
+
+
+def test_moves_that_would_make_weights_improper_are_refused():
+    base, kernel = nvi.DiagonalNormal(0.0, 1.0), gaussian_pair(jax.random.key(0)).forward
+    with pytest.raises(ValueError, match="needs a reverse kernel"):
+        nvi.compose(nvi.propose(base, base), nvi.propose(nvi.Transition(kernel), base))
+    with pytest.raises(ValueError, match="needs a reverse kernel"):
+        nvi.NestedSampler(base, nvi.Sequential([base, base]), [nvi.Transition(nvi.Independent(base))])
+    path = nvi.StateSpace(TableChain(jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((2, 2))), jnp.zeros(3, int))
+    for move, named in (
+        (nvi.Transition(kernel, kernel), "a reverse kernel"),
+        (nvi.PlanarFlow(1, key=jax.random.key(0)), "a flow"),
+    ):
+        with pytest.raises(ValueError, match=f"StateSpace grows.*{named}"):
+            nvi.NestedSampler(base, path, nvi.Shared(move, 2))
 
 
 def test_wrong_programs():

@@ -60,7 +60,7 @@ def test_masks_know_flows_and_fixed_moves():
 
 def test_masks_respect_densities_that_do_not_learn():
     densities = [nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(1.0, 1.0)]
-    sampler = nvi.NestedSampler(densities[0], nvi.Sequential(densities, [False, True]), (nvi.Transition(gaussian()),))
+    sampler = nvi.NestedSampler(densities[0], nvi.Sequential(densities, [False, True]), [nvi.Transition(gaussian(), gaussian())])
     assert chosen(sampler, ("path",)) == {".path.densities[1].loc", ".path.densities[1].log_scale"}
 
 

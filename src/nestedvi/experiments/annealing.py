@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -287,7 +286,7 @@ def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, 
         row["step_seconds"] = trained.step_seconds
     arrays = {"ess_rolling": rolling(trained.record.ess, cell.particles), "betas": _betas(samplers)}
     if cell.draw:
-        history = eqx.filter_jit(run)(key_draw, samplers[0], 2000, history=True).history
+        history = run(key_draw, samplers[0], 2000, history=True).history
         arrays |= {"z": np.asarray(history.z), "weights": np.asarray(normalise(history.log_w))}
     return row, arrays
 

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,7 +53,7 @@ def run_demo(config: DemoConfig, out: str | Path, *, progress: Any = False) -> d
         checkpoint=folder / "checkpoint",
     )
     quality = evaluate(key_eval, trained.sampler, num_particles=config.eval_particles, num_batches=config.eval_batches)
-    draw = eqx.filter_jit(run)(key_draw, trained.sampler, 2000, history=True)
+    draw = run(key_draw, trained.sampler, 2000, history=True)
     content = {
         "log_Z_true": TARGETS["ring"].log_Z,
         **quality._asdict(),

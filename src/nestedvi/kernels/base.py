@@ -26,6 +26,7 @@ __all__ = [
     "Independent",
     "Scores",
     "Transition",
+    "check_stacked",
     "own_density",
     "stack",
 ]
@@ -63,6 +64,11 @@ class AbstractKernel(eqx.Module):
     @abc.abstractmethod
     def reparameterised(self) -> bool:
         """True if every draw carries the gradient of the parameters; otherwise `log_prob_score` must be given."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether z' holds all of z and something new: such a move needs no reverse kernel, since z can be read off z'."""
+        return False
 
     @abc.abstractmethod
     def sample(self, key: Key, z: Particle, context: Context) -> Particle:
@@ -180,6 +186,17 @@ class Independent(AbstractKernel):
 
     def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
         return jnp.zeros(()) if self.reparameterised else self.log_prob(z_new, z, context)
+
+
+def check_stacked(module: Any, who: str, otherwise: str) -> None:
+    """Raises unless all arrays of `module` share one leading axis, as `stack` makes them."""
+    shapes = [x.shape for x in jax.tree.leaves(eqx.filter(module, eqx.is_array))]
+    if not shapes or len({shape[:1] for shape in shapes}) > 1 or () in shapes:
+        got = ", ".join(str(shape) for shape in shapes) or "no arrays"
+        raise ValueError(
+            f"{who}(…) holds transitions that are stacked: every array of the {type(module).__name__} has one leading axis, with "
+            f"a row for each; got shapes {got}. Stack them with nvi.stack(make, key, num). {otherwise}."
+        )
 
 
 def stack(make: Callable[[Key], Any], key: Key, num: int) -> Any:

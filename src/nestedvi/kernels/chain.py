@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from nestedvi._types import Key, Particle
-from nestedvi.kernels.base import AbstractTransition, Context, Scores
+from nestedvi.kernels.base import AbstractTransition, Context, Scores, check_stacked
 
 __all__ = ["Chain"]
 
@@ -20,6 +20,9 @@ class Chain(AbstractTransition):
     """`num` transitions of one class, stacked; log q and log r are sums over the chain."""
 
     links: AbstractTransition
+
+    def __check_init__(self):
+        check_stacked(self.links, "Chain", "A chain of one transition is that transition")
 
     @property
     def num(self) -> int:
@@ -59,7 +62,7 @@ class Chain(AbstractTransition):
         return self._scan(body, z, jax.random.split(key, self.num), reverse=True)
 
     def groups(self) -> PyTree:
-        return Chain(self.links.groups())
+        return eqx.tree_at(lambda chain: chain.links, self, self.links.groups())
 
     @property
     def reparameterised(self) -> bool:

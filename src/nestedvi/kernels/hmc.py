@@ -35,6 +35,10 @@ def hamiltonian_step(
     Momenta have covariance (root rootᵀ)⁻¹, so that a rotation of the coordinates rotates the move with them. The step's size is
     drawn anew each time, without looking at z.
     """
+    if root.shape != (z.shape[0], z.shape[0]):
+        raise ValueError(
+            f"The root of a metric for particles of {z.shape[0]} coordinates is a square matrix; got shape {root.shape}."
+        )
     key_p, key_accept, key_short, key_size = jax.random.split(key, 4)
     short = jax.random.uniform(key_short) < _SHORT_SHARE
     size_short = 10.0 ** (-_DECADES * jax.random.uniform(key_size))
@@ -71,8 +75,8 @@ class Hamiltonian(AbstractInvariantMove):
     ```
     """
 
-    step_size: Float[Array, ""]
-    root: Float[Array, "dim dim"]
+    step_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    root: Float[Array, "dim dim"] = eqx.field(converter=jnp.asarray)
     steps: int = eqx.field(static=True, default=10)
 
     def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:

@@ -51,9 +51,10 @@ class AbstractInvariantMove(AbstractTransition):
 
 
 class RandomWalk(AbstractInvariantMove):
-    """`steps` Gaussian random-walk Metropolis steps with a step size for each coordinate (pytrees of arrays)."""
+    """`steps` Gaussian random-walk Metropolis steps. One step size serves every leaf of a particle; where particles are single
+    arrays it may be one for each coordinate."""
 
-    step_size: Float[Array, "..."]
+    step_size: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     steps: int = eqx.field(static=True, default=1)
 
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, None]:

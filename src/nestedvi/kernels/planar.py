@@ -1,7 +1,5 @@
 """Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} = 0, and their densities."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -109,8 +107,9 @@ class PlanarFlow(AbstractFlow):
         z, _ = jax.lax.scan(layer, z, self._layers(), reverse=True)
         return z
 
-    def reverse_move(self, key: Key, z: Any, context: Context) -> Any:
-        raise NotImplementedError("A planar flow has no closed-form inverse, so it cannot be run backwards.")
+    def reverse_move(self, key: Key, z: Float[Array, " dim"], context: Context) -> tuple[Float[Array, " dim"], Scalar]:
+        z_prev = self.inverse(z)
+        return z_prev, self.forward_and_log_det(z_prev)[1]
 
 
 class PlanarDensity(AbstractSampleable):

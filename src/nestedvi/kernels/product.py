@@ -82,6 +82,10 @@ class Append(AbstractKernel):
     kernel: AbstractKernel
 
     @property
+    def extends(self) -> bool:
+        return True
+
+    @property
     def reparameterised(self) -> bool:
         return self.kernel.reparameterised
 

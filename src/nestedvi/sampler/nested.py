@@ -18,13 +18,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
 from nestedvi.errors import DensityError, NestedviWarning
-from nestedvi.kernels.base import AbstractTransition, Independent, Transition
+from nestedvi.kernels.base import AbstractFlow, AbstractTransition, Independent, Transition, check_stacked
 from nestedvi.kernels.langevin import LangevinTransition
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
-from nestedvi.paths.sequence import StackedDensities
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath
 from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
 
 __all__ = [
@@ -49,6 +48,9 @@ class Stacked(eqx.Module):
     """K-1 transitions of one class, each with parameters of its own, on a leading axis."""
 
     transition: AbstractTransition
+
+    def __check_init__(self):
+        check_stacked(self.transition, "Stacked", "For one transition at every level use Shared(transition, num)")
 
     @property
     def num(self) -> int:
@@ -87,13 +89,8 @@ class NestedSampler(eqx.Module):
             raise ValueError(
                 f"A path of K = {path.num_levels} densities needs K-1 = {path.num_levels - 1} transitions; got {num}."
             )
-        if isinstance(path, Annealing | StackedDensities):
-            for transition in self.transitions if isinstance(self.transitions, tuple) else (self.transitions.transition,):
-                if isinstance(transition, Transition) and transition.reverse is None:
-                    raise ValueError(
-                        "All densities of this path live on one space, so a forward kernel needs a reverse kernel: without one "
-                        "the weights are not proper. Use Transition(forward, reverse)."
-                    )
+        for transition in self.transitions if isinstance(self.transitions, tuple) else (self.transitions.transition,):
+            _check_proper(path, transition)
         if isinstance(self.resampling, tuple) and len(self.resampling) != num:
             raise ValueError(f"Resampling needs one rule, or one for each of {num} moves; got {len(self.resampling)}.")
 
@@ -124,6 +121,23 @@ class NestedSampler(eqx.Module):
             transition = _index(self.transitions.transition, j)
         resampling = self.resampling[j] if isinstance(self.resampling, tuple) else self.resampling
         return Level(transition, _theta_at(thetas, j), _theta_at(thetas, j + 1), resampling)
+
+
+def _check_proper(path: AbstractPath, transition: AbstractTransition) -> None:
+    """Refuses the combinations of densities and moves whose weights would be wrong without a sign of it."""
+    if isinstance(path, AbstractFixedSupportPath):
+        if isinstance(transition, Transition) and transition.reverse is None and not transition.forward.extends:
+            raise ValueError(
+                f"{type(transition.forward).__name__} moves particles on one space, so it needs a reverse kernel: without one "
+                "the weights are not proper. Use Transition(forward, reverse). Only a kernel that keeps all of the particle and "
+                "adds to it (Append; `extends`) goes without."
+            )
+    elif isinstance(transition, AbstractFlow) or (isinstance(transition, Transition) and transition.reverse is not None):
+        what = "a flow" if isinstance(transition, AbstractFlow) else "a reverse kernel"
+        raise ValueError(
+            f"The support of {type(path).__name__} grows with k: a particle stands for z_{{1:k}}, and its past is never proposed "
+            f"again, so {what} would make the weights improper. Use Transition(forward)."
+        )
 
 
 def _is_ragged(thetas: Any) -> bool:
@@ -251,10 +265,11 @@ class Run(NamedTuple):
         return ess(self.particles.log_w)
 
 
+@eqx.filter_jit
 def run(
     key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, draws: int = 1, flow: Flow = PLAIN
 ) -> Run:
-    """Draws `num_particles` weighted particles for the target; the same key gives the same result.
+    """Draws `num_particles` weighted particles for the target; the same key gives the same result. Compiled at the first call.
 
     **Arguments:**
 
@@ -313,7 +328,7 @@ def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
     if excluded.any():
         warnings.warn(
             f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach "
-            "outside its support make log Ẑ too low. Use unbounded coordinates MCMC moves, or K = 2.",
+            "outside its support make log Ẑ too low. Use unbounded coordinates, MCMC moves, or K = 2.",
             NestedviWarning,
             stacklevel=3,
         )

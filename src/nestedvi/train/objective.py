@@ -11,7 +11,7 @@ from nestedvi.divergences.f import AbstractDivergence, ReverseKL, get_divergence
 from nestedvi.errors import MissingScoreError, UnknownNameError
 from nestedvi.kernels.base import AbstractTransition
 from nestedvi.sampler.level import Flow
-from nestedvi.sampler.nested import NestedSampler, Shared, Stacked
+from nestedvi.sampler.nested import NestedSampler
 
 __all__ = ["GROUPS", "Objective", "as_objective"]
 
@@ -100,10 +100,9 @@ class Objective(eqx.Module):
         path = sampler.path.trainable() if "path" in self.learn else nothing.path
         if isinstance(sampler.transitions, tuple):
             transitions: PyTree = tuple(self._trainable_transition(t) for t in sampler.transitions)
-        elif isinstance(sampler.transitions, Shared):
-            transitions = Shared(self._trainable_transition(sampler.transitions.transition), sampler.transitions.num)
         else:
-            transitions = Stacked(self._trainable_transition(sampler.transitions.transition))
+            mask = self._trainable_transition(sampler.transitions.transition)
+            transitions = eqx.tree_at(lambda t: t.transition, sampler.transitions, mask)
         values = jax.tree.leaves((initial, path, transitions, nothing.resampling))
         return jax.tree.unflatten(jax.tree.structure(sampler), values)
 
