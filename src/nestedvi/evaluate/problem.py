@@ -1,8 +1,10 @@
 """From what a user has (a NumPyro model, a density, a function) to a density on vectors, and the way back. It runs no sampler."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
-from nestedvi.densities.base import AbstractDensity, Density, as_density
+from nestedvi._types import Scalar
+from nestedvi.densities.base import AbstractDensity, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError
 from nestedvi.evaluate.answer import PriorDraws
@@ -19,6 +22,50 @@ from nestedvi.evaluate.sites import element_names, named_sites
 __all__ = ["Problem", "make_problem"]
 
 _SHAPE = "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one of them."
+
+
+class _Form(eqx.Module):
+    """How a vector is taken apart into a pytree. Two of one form are equal: what was compiled for one serves the other."""
+
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def __init__(self, like: PyTree):
+        leaves, self.structure = jax.tree.flatten(like)
+        self.shapes = tuple(np.shape(x) for x in leaves)
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def unravel(self, z: Float[Array, " dim"]) -> PyTree:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = [z[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, self.shapes, strict=True)]
+        return jax.tree.unflatten(self.structure, parts)
+
+
+class _OnVectors(AbstractDensity):
+    """A density of pytrees as one of vectors."""
+
+    density: AbstractDensity
+    form: _Form
+
+    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        return self.density.log_gamma(self.form.unravel(z))
+
+
+class _Sites(eqx.Module):
+    """From a vector to the sites of a model."""
+
+    model: NumpyroModel
+    form: _Form
+
+    def __call__(self, z: Float[Array, " dim"]) -> PyTree:
+        return self.model.constrain(self.form.unravel(z))
+
+
+def _vector(z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    return z
 
 
 class Problem(NamedTuple):
@@ -79,15 +126,13 @@ def _model(thing: Any, model_args: Iterable[Any], model_kwargs: Mapping[str, Any
 def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
     if has_data:
         raise ValueError("This NumpyroModel holds its data already: leave out model_args and model_kwargs.")
-    flat, unravel = ravel_pytree(model.example)
+    form = _Form(model.example)
     draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
     remarks: tuple[str, ...] = ()
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be compared between models.",)
-    density = Density(lambda z: model.log_gamma(unravel(z)))
-    finish = lambda z: model.constrain(unravel(z))  # noqa: E731
-    return Problem(density, flat.shape[0], _names(model.example), finish, draws, remarks)
+    return Problem(_OnVectors(model, form), form.size, _names(model.example), _Sites(model, form), draws, remarks)
 
 
 def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
@@ -101,8 +146,8 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         like = jnp.zeros(dim) if dim is not None else jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), example)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The example of a particle must be a pytree of numbers: {_first_line(error)}") from error
-    flat, unravel = ravel_pytree(like)
-    if not flat.size:
+    form = _Form(like)
+    if not form.size:
         raise ValueError("A particle has at least one coordinate; the example has none.")
     shapes = jax.tree.map(lambda x: x.shape, like)
     try:
@@ -115,8 +160,8 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")
-    finish = unravel if dim is None else lambda z: z
-    return Problem(Density(lambda z: density.log_gamma(unravel(z))), flat.shape[0], _names(like), finish)
+    finish = form.unravel if dim is None else _vector
+    return Problem(_OnVectors(density, form), form.size, _names(like), finish)
 
 
 def _names(like: PyTree) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """From a NumPyro model or a log density to weighted particles and the evidence in one call."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
@@ -69,13 +70,18 @@ def sample(
         found = answer(key, request)
     except RunawayError as error:
         raise error.named(problem.names[error.coordinate]) from None
-    samples = jax.jit(jax.vmap(problem.finish))(found.z)
+    samples = _finish_all(problem.finish, found.z)
     posterior = make_posterior(samples, found, problem.remarks)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite normaliser.")
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=2)
     return posterior
+
+
+@eqx.filter_jit
+def _finish_all(finish: Callable[[Any], PyTree], z: Float[Array, "particles dim"]) -> PyTree:
+    return jax.vmap(finish)(z)
 
 
 def _find_answer(method: str | Method) -> AnswerFunction:
