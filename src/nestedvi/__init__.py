@@ -53,7 +53,7 @@ from nestedvi.errors import (
 )
 from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
 from nestedvi.evaluate.instances import InstanceEvaluation, evaluate_instances
-from nestedvi.evaluate.posterior import Posterior
+from nestedvi.evaluate.posterior import Expectation, Posterior
 from nestedvi.evaluate.sample import sample
 from nestedvi.evaluate.summary import Summary
 from nestedvi.evaluate.tempered import Tempered, tempered_smc
@@ -146,6 +146,7 @@ __all__ = [
     "DriftNetwork",
     "Empirical",
     "Evaluation",
+    "Expectation",
     "ExactLevel",
     "Experts",
     "FDivergence",

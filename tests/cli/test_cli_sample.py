@@ -29,7 +29,7 @@ def switch():
 """
 FLIPS = np.array([1, 0, 1, 1, 1, 0])
 EXACT = betaln(2 + 4, 1.5 + 2) - betaln(2, 1.5)
-FAST = ("--method", "smc", "--levels", 4, "--particles", 400)
+FAST = ("--method", "smc", "--particles", 400)
 
 
 @pytest.fixture

@@ -27,6 +27,54 @@ def three():
     return posterior_of(samples, jnp.log(jnp.array([0.5, 0.25, 0.25])))
 
 
+def test_an_expectation_and_its_error_against_many_posteriors():
+    """A ratio of sums over batches with a weight each: the standard error is the spread over repetitions."""
+    random = np.random.default_rng(3)
+
+    def once():
+        log_w = np.repeat(0.3 * random.normal(size=10), 50) + 0.5 * random.normal(size=500)
+        # Particles of a batch have something in common, as those with one ancestor do.
+        x = np.repeat(random.normal(size=10), 50) + random.normal(size=500)
+        answer = Answer(None, jnp.asarray(log_w), 0.0, 0.1, num_batches=10)
+        return make_posterior({"x": jnp.asarray(x)}, answer).expectation(lambda sites: jnp.stack([sites["x"], sites["x"] ** 2]))
+
+    found = [once() for _ in range(200)]
+    seen = np.std([f.mean for f in found], axis=0, ddof=1)
+    said = np.sqrt(np.mean([f.stderr**2 for f in found], axis=0))
+    # The linearisation is low by about a tenth at ten batches.
+    assert np.all(np.abs(said / seen - 1) < 5 * np.sqrt(1 / 400) + 0.1)
+    assert np.all(0.31 < seen[0] < 0.35)
+
+
+def test_an_expectation_by_hand():
+    answer = Answer(None, jnp.log(jnp.array([1.0, 3.0, 2.0, 2.0])), 0.0, 0.1, num_batches=2)
+    found = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(lambda z: z)
+    # Mean 20/8; w̄ (x − mean) sums to (−2.5 + 4.5)/8 and (−3 + 1)/8 in the two batches.
+    np.testing.assert_allclose(found, (2.5, np.sqrt(2 * 2 * 0.25**2)), rtol=1e-6)
+    assert np.isnan(make_posterior(jnp.zeros(4), answer._replace(num_batches=1)).expectation(lambda z: z).stderr)
+
+
+def test_particles_are_worth_no_more_than_their_ancestors():
+    answer = Answer(None, jnp.zeros(100), 0.0, 0.1, num_batches=4, num_ancestors=30, weighted=False)
+    posterior = make_posterior(jnp.zeros((100, 1)), answer)
+    assert posterior.ess == 30 and np.isnan(posterior.khat) and "30 independent draws" in posterior.diagnosis[0]
+    assert "k̂" not in repr(posterior) and "k̂: none" in str(posterior.summary())
+    np.testing.assert_array_equal(posterior.batch, np.repeat(np.arange(4), 25))
+
+
+def test_a_tail_that_cannot_be_fitted_does_not_hide_another(key):
+    """Twenty particles have too few large weights for a k̂; their three hundred draws have one."""
+    heavy = jnp.log(jnp.asarray(stats.genpareto.rvs(2.0, size=320, random_state=2)))
+    posterior = make_posterior(jnp.zeros((20, 1)), Answer(None, jax.random.normal(key, (20,)), 0.0, 0.1, drawn_log_w=heavy))
+    assert posterior.khat > 0.7 and "dominate" in posterior.diagnosis[0]
+
+
+def test_rounding_that_hides_the_answer_is_said():
+    said = make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.01)).diagnosis
+    assert any("single precision rounds it to 0.24" in sentence for sentence in said)
+    assert make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.3)).diagnosis == ()
+
+
 def test_khat_sees_the_draws_that_did_not_go_on(key):
     """Equal weights at the end say nothing of the weights by which they were chosen."""
     heavy = jnp.asarray(stats.genpareto.rvs(1.2, size=2000, random_state=1))
@@ -83,7 +131,7 @@ def test_names_of_other_pytrees():
 
 
 def test_its_words(three):
-    assert repr(three) == "Posterior(log Z = 1.5000 ± 0.0100, ESS 3 of 3, k̂ = nan, sites: a, b[2, 1])"
+    assert repr(three) == "Posterior(log Z = 1.5000 ± 0.0100, ESS 3 of 3, sites: a, b[2, 1])"
     assert "1 in diagnosis" in repr(posterior_of(jnp.zeros(30), remarks=("It is odd.",)))
 
 

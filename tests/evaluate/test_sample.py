@@ -91,7 +91,7 @@ FLIPS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 1, 0])
 
 def test_a_numpyro_model_gives_its_evidence_and_its_sites():
     """Beta(2, 1.5) and ten flips: evidence and posterior mean in closed form, in the site's own support."""
-    posterior = nvi.sample(coin, jax.random.key(1), model_args=(FLIPS,), method="smc", num_levels=4, num_particles=1000)
+    posterior = nvi.sample(coin, jax.random.key(1), model_args=(FLIPS,), method="smc", num_particles=1000)
     ones, zeros = FLIPS.sum(), (1 - FLIPS).sum()
     exact = betaln(2 + ones, 1.5 + zeros) - betaln(2, 1.5)
     assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr < 0.3
@@ -110,7 +110,7 @@ def test_a_prior_far_away_is_where_the_search_starts():
         theta = numpyro.sample("theta", dist.Normal(1e6, 100.0))
         numpyro.sample("y", dist.Normal(theta, 100.0), obs=y)
 
-    posterior = nvi.sample(model, jax.random.key(2), model_args=(1e6 + 50.0,), method="smc", num_levels=4, num_particles=1000)
+    posterior = nvi.sample(model, jax.random.key(2), model_args=(1e6 + 50.0,), method="smc", num_particles=1000)
     exact = dist.Normal(1e6, 100 * np.sqrt(2)).log_prob(1e6 + 50.0)
     assert abs(posterior.log_Z - float(exact)) < max(4.5 * posterior.log_Z_stderr, 0.01)
 
@@ -122,7 +122,7 @@ def test_an_improper_prior_is_said():
 
     y = np.array([0.5, 1.5], dtype=np.float32)
     with pytest.warns(nvi.NestedviWarning, match="prior of 'mu' is improper: log Z has an arbitrary constant"):
-        posterior = nvi.sample(model, jax.random.key(3), model_args=(y,), method="smc", num_levels=4, num_particles=1000)
+        posterior = nvi.sample(model, jax.random.key(3), model_args=(y,), method="smc", num_particles=1000)
     # ∫ N(y₁; μ, 1) N(y₂; μ, 1) dμ = N(y₁ − y₂; 0, 2).
     exact = -0.5 * np.log(2 * np.pi * 2) - 0.25
     assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr
@@ -137,6 +137,56 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
 
     with pytest.raises(nvi.DensityError, match=r"log Z runs away: particles keep spreading along b\[1\].*proper prior"):
         nvi.sample(model, jax.random.key(4), model_args=(0.3,))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "smc", "num_levels": 4}, "'smc' takes no num_levels: it finds its temperatures"),
+        ({"method": "smc", "num_steps": 4}, "'smc' takes no num_steps"),
+        ({"num_steps": 4}, "'auto' takes no num_steps"),
+        ({"method": "ais", "num_steps": 4}, "'ais' takes no num_steps: it learns nothing"),
+        ({"num_levels": 0}, "two levels or more.*got num_levels = 0"),
+        ({"method": "nvi", "num_steps": 0}, "one step or more; got num_steps = 0"),
+    ],
+)
+def test_options_without_effect_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        nvi.sample(shifted, jax.random.key(0), dim=3, **options)
+
+
+def test_the_same_model_and_data_are_compiled_once():
+    """Data are constants of what is compiled, so equal data must be known as equal, and other data as other."""
+    traced = []
+
+    def model(y):
+        traced.append(y)
+        numpyro.sample("y", dist.Normal(numpyro.sample("m", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    first = nvi.sample(model, jax.random.key(0), model_args=(np.array([0.1, 0.4]),), method="smc", num_particles=100)
+    before = len(traced)
+    again = nvi.sample(model, jax.random.key(0), model_args=(np.array([0.1, 0.4]),), method="smc", num_particles=100)
+    # Once to look at its sites; every further trace would be one of a program that is compiled again.
+    assert len(traced) == before + 1 and again.log_Z == first.log_Z
+    other = nvi.sample(model, jax.random.key(0), model_args=(np.array([0.1, 2.4]),), method="smc", num_particles=100)
+    assert abs(other.log_Z - first.log_Z) > 0.5
+
+
+def test_progress_ends_when_a_search_fails():
+    class Reporter:
+        stopped = 0
+
+        def start(self, total, done): ...
+
+        def update(self, done, **measures): ...
+
+        def stop(self):
+            self.stopped += 1
+
+    reporter = Reporter()
+    with pytest.raises(nvi.DensityError):
+        nvi.sample(lambda z: -jnp.inf * jnp.sum(z**2), jax.random.key(0), dim=1, method="smc", progress=reporter)
+    assert reporter.stopped == 1
 
 
 REFUSED = {
@@ -177,7 +227,7 @@ def test_what_is_no_model_at_all_is_a_type_error():
 def test_a_density_without_mass_is_refused_before_training():
     nothing = lambda z: jnp.where(jnp.sum(z**2) >= 0, -jnp.inf, 0.0)  # noqa: E731
     with pytest.raises(nvi.DensityError, match=r"−inf wherever the search looked"):
-        nvi.sample(nothing, jax.random.key(0), dim=2, num_steps=10**9)
+        nvi.sample(nothing, jax.random.key(0), dim=2, method="nvi", num_steps=10**9)
 
 
 def test_heavy_tails_are_not_passed_over():
@@ -209,7 +259,7 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
     def mine(key, request):
         value = request.density.log_gamma(jnp.zeros(request.dim))
         seen.update(vars(request), prior_shape=request.prior(key, 7).shape, value=value)
-        return Answer(jnp.zeros((30, request.dim)), jnp.zeros(30), 1.25, 0.1, ("It is made up.",))
+        return Answer(jnp.zeros((30, request.dim)), jnp.zeros(30), 1.25, 0.1, diagnosis=("It is made up.",))
 
     monkeypatch.setitem(ANSWERS, "smc", mine)
     with pytest.warns(nvi.NestedviWarning, match=r"^It is made up\.$"):

@@ -16,7 +16,8 @@ def test_a_run_counts_its_gradients():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
     plan = Plan(ess_share=0.5, moves=2, extra=1, leaps=3)
     found = tempering(jax.random.key(2), base, Density(three_modes), plan, num_particles=500)
-    assert int(found.gradients) == 2 * (int(found.num_levels) + 1) * 4 + 1 and float(found.beta) == 1.0
+    num = int(found.num_levels)
+    assert int(found.gradients) == 2 * (num + 1) * 4 and int(found.values) == 1 + num + 1 and float(found.beta) == 1.0
     assert found.history.shape == (2, 500, 2)
     np.testing.assert_array_equal(found.history[-1], found.z)
 
@@ -26,7 +27,7 @@ def test_hot_temperatures_get_twice_the_moves_and_ratios_are_kept():
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
     found = tempering(jax.random.key(6), base, target, Plan(0.7, 2, leaps=3, hot=2), num_particles=1000)
     num = int(found.num_levels)
-    assert num > 3 and int(found.gradients) == 2 * (num + 2) * 4 + 1
+    assert num > 3 and int(found.gradients) == 2 * (num + 2) * 4
     means = np.asarray(found.log_ratios).mean(axis=1)
     assert np.all(np.diff(means[: num + 1]) > 0) and np.all(means[num + 1 :] == 0)
 
@@ -38,7 +39,8 @@ def test_more_draws_reach_further_at_once():
         tempering(jax.random.key(4), base, target, Plan(0.9, 1, leaps=2, draws=draws), num_particles=300) for draws in (1, 8)
     )
     assert float(many.betas[0]) > 2 * float(few.betas[0]) and int(many.num_levels) < int(few.num_levels)
-    assert int(many.gradients) == 3 * int(many.num_levels) + 8
+    assert int(many.gradients) == 3 * int(many.num_levels) and int(many.values) == 8 + int(many.num_levels)
+    assert int(few.origins) < 0.7 * 300 and int(few.origins) < int(many.origins) <= 300
 
 
 @pytest.mark.parametrize("draws", [1, 5])

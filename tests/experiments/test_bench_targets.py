@@ -23,7 +23,7 @@ def made_up(monkeypatch):
     def answer(key, request):
         log_Z, dim, num = find_target("ring").log_Z + ERRORS[len(asked) % 3], request.dim, request.num_particles
         asked.append(dim)
-        return Answer(jnp.zeros((num, dim)), jnp.zeros(num), log_Z, 0.01, ("Doubtful.",), None, Cost(30.0, 12.0))
+        return Answer(jnp.zeros((num, dim)), jnp.zeros(num), log_Z, 0.01, diagnosis=("Doubtful.",), cost=Cost(30.0, 12.0, 7.0))
 
     monkeypatch.setitem(bench.METHODS, "auto", answer)
     return asked
@@ -33,7 +33,8 @@ def test_rows_hold_errors_costs_and_what_was_said(tmp_path, made_up):
     config = TargetsConfig(targets=("ring",), methods=("auto",), seeds=3, particles=20)
     row = bench_targets(config, tmp_path)["rows"][0]
     assert row["mean_abs_error"] == pytest.approx(0.15) and row["worst_error"] == pytest.approx(-0.3)
-    assert row["gradients_learning"] == 30 and row["gradients_sampling"] == 12 and row["ess_percent"] == pytest.approx(100)
+    assert [row[name] for name in ("gradients_learning", "gradients_sampling", "values")] == [30, 12, 7]
+    assert row["ess_percent"] == pytest.approx(100)
     assert row["worst_diagnosis"][0] == "Doubtful." and [run["stderr"] for run in row["runs"]] == [0.01] * 3
     written = json.loads((tmp_path / "targets.json").read_text())
     assert written["rows"][0]["mean_error"] == pytest.approx(-0.05) and {"command", "versions", "device"} <= written.keys()

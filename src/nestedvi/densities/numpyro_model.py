@@ -37,6 +37,8 @@ class _Call:
 
     def __init__(self, model: Callable, args: tuple, kwargs: dict[str, Any]):
         self.model, self.args, self.kwargs = model, args, kwargs
+        self._leaves: list[Any]
+        self._structure: Any
         self._leaves, self._structure = jax.tree.flatten((args, kwargs))
 
     def __hash__(self) -> int:

@@ -21,26 +21,34 @@ PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
 
 
 class Cost(NamedTuple):
-    """Gradients of the target for each particle that is returned: to find and learn the sampler, and to run it."""
+    """What was asked of the target for each particle that is returned: gradients to find and learn the sampler, gradients to run
+    it, and values besides (of draws from a base, of weights), all of them."""
 
     learning: float
     sampling: float
+    values: float
 
 
 class Answer(NamedTuple):
     """Weighted particles in the density's coordinates, log Z with its standard error, and what went wrong in whole sentences.
 
-    `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see as well.
+    Particles are in the order of the `num_batches` independent batches that they are from, equally many in each but the last.
+    `num_ancestors` is how many first draws they descend from. `drawn_log_w` are the log weights of first draws of which only some
+    went on: what k̂ should see as well. Where all weights of a batch are equal, whatever the particles are, they have no tail that
+    could tell: `weighted` is False.
     """
 
     z: Float[Array, "particles dim"]
     log_w: LogWeights
     log_Z: float
     log_Z_stderr: float
+    num_batches: int = 1
+    num_ancestors: int | None = None
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
     cost: Cost | None = None
     drawn_log_w: LogWeights | None = None
+    weighted: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,11 @@ class Request:
     num_steps: int | None = None
     progress: Any = False
     prior: PriorDraws | None = None
+
+    def refuse(self, name: str, why: str) -> None:
+        """Raises if the user gave the option `name`, which this way of answering has no use for."""
+        if getattr(self, name) is not None:
+            raise ValueError(f"method={self.method!r} takes no {name}: {why} Leave it out.")
 
 
 AnswerFunction = Callable[[Key, Request], Answer]

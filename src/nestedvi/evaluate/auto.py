@@ -5,9 +5,6 @@ pilot run finds particles; rounds of refitting the base and running from it turn
 frozen and fresh particles give an unbiased Ẑ. Temperatures start from the last adaptive run's and are learned from its particles.
 """
 
-from typing import Any
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +14,14 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.compound import Experts
 from nestedvi.evaluate.answer import Answer, Cost, Request
+from nestedvi.evaluate.batches import answer_from_runs, log_shift, run_batches
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.particles.resampling import Resampling
-from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
-from nestedvi.sampler.nested import NestedSampler, Stacked, check_run, run
+from nestedvi.sampler.nested import NestedSampler, Stacked
 from nestedvi.train.refit import refit_base
 from nestedvi.train.temperatures import PathPotential, learn_betas
 
@@ -63,35 +60,32 @@ class _Betas(AbstractSchedule):
 def answer_auto(key: Key, request: Request) -> Answer:
     """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1 Hamiltonian moves.
 
-    What it learns does not depend on the user's coordinates. `num_steps` is not used: fitting stops where held-out particles say.
+    What it learns turns with the user's coordinates.
     """
+    request.refuse("num_steps", "fitting stops where particles that were held out say.")
     keys = jax.random.split(key, 2 * len(_WIDE) + 3)
-    dim, num_particles = request.dim, request.num_particles
-    stages = Stages(request.progress, 2 * len(_WIDE) + 2)
-    located, found = search(keys[0], request, num_particles, _PILOT)
-    stages.done(log_Z=found.log_Z_hat)
-    # As many as every later run leaves, so that what is compiled for them serves here.
-    gradients, seen = int(found.gradients), [found.history[-_ROUND.extra - 1 :]]
-    for r, wide in enumerate(_WIDE):
-        base = _refit(keys[2 * r + 1], seen, wide)
-        stages.done()
-        found = tempering(keys[2 * r + 2], base, located, _ROUND, num_particles=num_particles, step_size=found.step_size)
+    num_particles = request.num_particles
+    with Stages(request.progress, 2 * len(_WIDE) + 2) as stages:
+        located, found = search(keys[0], request, num_particles, _PILOT)
         stages.done(log_Z=found.log_Z_hat)
-        gradients += int(found.gradients)
-        seen = [*seen[-1:], found.history] if r > 0 else [found.history]
-    sampler = freeze(base, located, found, request.num_levels or _LEVELS)
-    per_batch = -(-num_particles // _BATCHES)
-    runs = _run_batches(jax.random.split(keys[-1], _BATCHES), sampler, per_batch)
-    check_run(runs.info, per_batch)
-    log_Z, stderr = (float(x) for x in log_Z_hat_stderr(runs.log_Z_hat))
-    stages.done(log_Z=log_Z)
-    shift = float(jnp.sum(jnp.log(located.scale)))
-    z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
-    log_w = runs.particles.log_w.reshape(-1)[:num_particles] + shift
-    said = (*doubts(found), *_restless(float(found.log_Z_hat), log_Z, stderr))
-    sampling = (sampler.num_levels - 1) * (_LEAPS + 1) + _DRAWS
-    cost, drawn = Cost(gradients, sampling), runs.drawn_log_w.reshape(-1)
-    return Answer(z, log_w, log_Z + shift, stderr, said, sampler, cost, drawn)
+        # As many as every later run leaves, so that what is compiled for them serves here.
+        gradients, values, seen = int(found.gradients), float(found.values), [found.history[-_ROUND.extra - 1 :]]
+        for r, wide in enumerate(_WIDE):
+            base = _refit(keys[2 * r + 1], seen, wide)
+            stages.done()
+            found = tempering(keys[2 * r + 2], base, located, _ROUND, num_particles=num_particles, step_size=found.step_size)
+            stages.done(log_Z=found.log_Z_hat)
+            gradients, values = gradients + int(found.gradients), values + float(found.values)
+            seen = [*seen[-1:], found.history] if r > 0 else [found.history]
+        sampler = freeze(base, located, found, request.num_levels or _LEVELS)
+        runs = run_batches(jax.random.split(keys[-1], _BATCHES), sampler, -(-num_particles // _BATCHES), _DRAWS)
+        stages.done(log_Z=jax.nn.logsumexp(runs.log_Z_hat) - np.log(_BATCHES))
+    answer = answer_from_runs(runs, located, num_particles)
+    moves = sampler.num_levels - 1
+    # A frozen level's weights take two values: of where a move begins and where it ends.
+    cost = Cost(gradients, moves * (_LEAPS + 1), values + _DRAWS + 2 * moves)
+    said = (*doubts(found), *_restless(float(found.log_Z_hat), float(answer.log_Z - log_shift(located)), answer.log_Z_stderr))
+    return answer._replace(diagnosis=said, sampler=sampler, cost=cost, drawn_log_w=runs.drawn_log_w.reshape(-1))
 
 
 def freeze(base: AbstractSampleable, target: AbstractDensity, found: Tempering, num_levels: int) -> NestedSampler:
@@ -145,12 +139,6 @@ def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: floa
     held = (np.arange(z.shape[1]) // family) % _FOLDS == 0
     rows = lambda pick: z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2])  # noqa: E731
     return refit_base(key, rows(~held), rows(held), wide=wide)
-
-
-@eqx.filter_jit
-def _run_batches(keys: Key, sampler: NestedSampler, num_particles: int) -> Any:
-    # One after the other: less to compile than side by side.
-    return jax.lax.map(lambda k: run(k, sampler, num_particles, draws=_DRAWS), keys)
 
 
 def _restless(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:

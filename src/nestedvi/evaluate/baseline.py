@@ -7,6 +7,7 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.evaluate.answer import Answer, Cost, Request
+from nestedvi.evaluate.batches import log_shift
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
@@ -27,21 +28,22 @@ _STUCK_SHARE, _STUCK = 0.015, 5
 
 def answer_smc(key: Key, request: Request) -> Answer:
     """`num_particles` from four adaptive runs; the number of levels is found, not given."""
+    request.refuse("num_levels", "it finds its temperatures itself.")
+    request.refuse("num_steps", "it learns nothing.")
     key_search, key_run = jax.random.split(key)
     dim, num_particles = request.dim, request.num_particles
-    stages = Stages(request.progress, 1 + _BATCHES)
-    num_coarse = -(-num_particles // 2)
-    located, coarse = search(key_search, request, num_coarse, _COARSE)
-    stages.done(log_Z=coarse.log_Z_hat)
-    mean, root, _ = whiten(coarse.z)
-    base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))
-    per_batch = -(-num_particles // _BATCHES)
-    found = []
-    for k in jax.random.split(key_run, _BATCHES):
-        found.append(tempering(k, base, located, _FINE, num_particles=per_batch, step_size=coarse.step_size))
-        stages.done(log_Z=found[-1].log_Z_hat)
+    num_coarse, per_batch = -(-num_particles // 2), -(-num_particles // _BATCHES)
+    with Stages(request.progress, 1 + _BATCHES) as stages:
+        located, coarse = search(key_search, request, num_coarse, _COARSE)
+        stages.done(log_Z=coarse.log_Z_hat)
+        mean, root, _ = whiten(coarse.z)
+        base = Experts((ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2))
+        found = []
+        for k in jax.random.split(key_run, _BATCHES):
+            found.append(tempering(k, base, located, _FINE, num_particles=per_batch, step_size=coarse.step_size))
+            stages.done(log_Z=found[-1].log_Z_hat)
     z = jnp.concatenate([f.z for f in found])
-    shift = float(jnp.sum(jnp.log(located.scale)))
+    shift = log_shift(located)
     estimates = jnp.stack([f.log_Z_hat for f in found])
     log_Z, between = log_Z_hat_stderr(estimates)
     # Four batches may agree by chance: they are not believed to be closer than their own weights make likely.
@@ -49,9 +51,24 @@ def answer_smc(key: Key, request: Request) -> Answer:
     # Particles of a batch are equally weighted; batches count by their estimates.
     log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
     said = (*{sentence for f in found for sentence in doubts(f)}, *_too_few(per_batch, dim), *_stalled(found, per_batch))
-    gradients = float(coarse.gradients) * num_coarse / num_particles + float(np.mean([f.gradients for f in found]))
-    stderr = max(float(between), float(within))
-    return Answer(located.place(z)[:num_particles], log_w, float(log_Z) + shift, stderr, said, None, Cost(0.0, gradients))
+    gradients, values = (
+        float(first) * num_coarse / num_particles + float(np.mean(rest))
+        for first, rest in (
+            (coarse.gradients, [f.gradients for f in found]),
+            (coarse.values, [f.values for f in found]),
+        )
+    )
+    return Answer(
+        located.place(z)[:num_particles],
+        log_w,
+        float(log_Z) + shift,
+        max(float(between), float(within)),
+        num_batches=_BATCHES,
+        num_ancestors=sum(int(f.origins) for f in found),
+        diagnosis=said,
+        cost=Cost(0.0, gradients, values),
+        weighted=False,
+    )
 
 
 def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:

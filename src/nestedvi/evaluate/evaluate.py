@@ -1,5 +1,6 @@
 """Quality of a sampler from independent batches of particles: it always runs sequentially, with the parameters as they are."""
 
+import warnings
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.errors import NestedviWarning
 from nestedvi.kernels.base import Context
 from nestedvi.particles.resampling import Resampling
 from nestedvi.particles.weights import log_Z_hat_stderr
@@ -17,7 +19,7 @@ from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.sampler.level import Level
-from nestedvi.sampler.nested import LevelInfo, NestedSampler, check_run, level_arrays, run, warn_support
+from nestedvi.sampler.nested import LevelInfo, NestedSampler, check_run, level_arrays, run, support_doubts
 
 __all__ = ["Evaluation", "evaluate", "upper_bound"]
 
@@ -67,7 +69,8 @@ def evaluate(
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
     log_Z_hats, info = _batches(jax.random.split(key_lower, num_batches), sampler, num_particles, at_once)
     check_run(info, num_particles)
-    warn_support(sampler, info)
+    for sentence in support_doubts(sampler, info):
+        warnings.warn(sentence, NestedviWarning, stacklevel=2)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
     upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
     mean_of = lambda x: np.asarray(jnp.mean(x, axis=0))  # noqa: E731

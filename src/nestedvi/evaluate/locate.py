@@ -38,8 +38,9 @@ def find_coordinates(key: Key, density: AbstractDensity, dim: int, prior: PriorD
     return Located(density, centre, jnp.maximum((high - low) / 2, 1e-6))
 
 
-def find_runaway(key: Key, located: Located, z: Float[Array, "particles dim"]) -> Float[Array, "particles dim"]:
-    """The particles after their widths settled; `RunawayError`, in the density's own units, if they spread without end."""
+def find_runaway(key: Key, located: Located, z: Float[Array, "particles dim"]) -> tuple[Float[Array, "particles dim"], int]:
+    """The particles after their widths settled, and how many values of the density that took; `RunawayError`, in the density's
+    own units, if they spread without end."""
     try:
         return settle(key, located.log_gamma, z)
     except RunawayError as error:
@@ -57,7 +58,7 @@ def locate(key: Key, density: AbstractDensity, dim: int, prior: PriorDraws | Non
     located = find_coordinates(key_prior, density, dim, prior)
     place = pilot(key_pilot, located.log_gamma, dim)
     check_found(bool(place.found), place.mean, place.spread, prior is not None)
-    settled = find_runaway(key_settle, located, place.z)
+    settled, _ = find_runaway(key_settle, located, place.z)
     doubts: tuple[str, ...] = ()
     if float(place.beta) < 1:
         doubts = (

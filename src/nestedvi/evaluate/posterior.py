@@ -1,30 +1,40 @@
 """What `sample` returns: weighted particles, log Z, what they are worth, and ways to look at them. It runs nothing."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.evaluate.answer import Answer
 from nestedvi.evaluate.sites import named_sites
-from nestedvi.evaluate.summary import Summary, scalar_elements, summarise
+from nestedvi.evaluate.summary import Summary, scalar_elements, summarise, weighted_mean
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, normalise
 
-__all__ = ["Posterior", "diagnose", "make_posterior"]
+__all__ = ["Expectation", "Posterior", "diagnose", "make_posterior"]
 
-_KHAT, _STDERR, _ESS = 0.7, 0.5, 50.0
+_KHAT, _STDERR, _ESS, _ROUNDING = 0.7, 0.5, 50.0, 0.01
+
+
+class Expectation(NamedTuple):
+    """A mean under the posterior and its standard error, both shaped like what was averaged."""
+
+    mean: np.ndarray
+    stderr: np.ndarray
 
 
 class Posterior(NamedTuple):
     """Weighted particles for the density, and what is known of its normaliser.
 
     `samples` is a dict of sites in their own support (deterministic ones too) for a NumPyro model, else an array or pytree; every
-    leaf has a leading particle axis. `log_Z_stderr` comes from independent batches. `diagnosis` says in whole sentences why not
-    to trust the rest, and is empty when nothing was found.
+    leaf has a leading particle axis. `log_Z_stderr` comes from independent batches; `batch` is the one that a particle is from.
+    `ess` is how many independent draws the particles are worth at most: the effective sample size of their weights, or the number
+    of first draws that they descend from. `khat` is NaN where all weights of a batch are equal and so cannot tell. `diagnosis`
+    says in whole sentences why not to trust the rest, and is empty when nothing was found.
     """
 
     samples: PyTree
@@ -33,8 +43,19 @@ class Posterior(NamedTuple):
     log_Z_stderr: float
     ess: float
     khat: float
+    batch: Int[np.ndarray, " particles"]
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
+
+    def expectation(self, fn: Callable[[PyTree], Any]) -> "Expectation":
+        """The mean of `fn`, a function of one particle, under the posterior, with a standard error from the batches.
+
+        ```python
+        posterior.expectation(lambda sites: sites["slope"] > 0)
+        ```
+        """
+        values = np.asarray(jax.vmap(fn)(self.samples), np.float64)
+        return Expectation(*weighted_mean(values, self._weights(), self.batch))
 
     def resample(self, key: Key, num: int) -> PyTree:
         """`num` draws with equal weights, by systematic resampling, in random order."""
@@ -47,7 +68,7 @@ class Posterior(NamedTuple):
 
     def summary(self) -> Summary:
         """Weighted mean, standard deviation and quantiles of every scalar element; `print` it, or take its `to_dict()`."""
-        rows = summarise(self.samples, self._weights())
+        rows = summarise(self.samples, self._weights(), self.batch)
         num = len(self.log_weights)
         return Summary(rows, self.log_Z, self.log_Z_stderr, self.ess, num, self.khat, self.diagnosis)
 
@@ -72,7 +93,7 @@ class Posterior(NamedTuple):
         # matplotlib takes a second to import: only those who look at a figure pay for it.
         from nestedvi.report.posterior import posterior_figure
 
-        title = f"log Z = {self.log_Z:.3f} ± {self.log_Z_stderr:.3f},  ESS {self.ess:.0f},  k̂ = {self.khat:.2f}"
+        title = f"log Z = {self.log_Z:.3f} ± {self.log_Z_stderr:.3f},  ESS {self.ess:.0f}{_tail(',  ', self.khat)}"
         return posterior_figure(dict(scalar_elements(self.samples)), self._weights(), title=title)
 
     def _weights(self) -> np.ndarray:
@@ -83,13 +104,18 @@ class Posterior(NamedTuple):
         sites = ", ".join(f"{name}{list(np.shape(x)[1:]) or ''}" for name, x in named_sites(self.samples).items())
         doubts = f", {len(self.diagnosis)} in diagnosis" if self.diagnosis else ""
         return (
-            f"Posterior(log Z = {self.log_Z:.4f} ± {self.log_Z_stderr:.4f}, ESS {self.ess:.0f} of {len(self.log_weights)}, "
-            f"k̂ = {self.khat:.2f}, sites: {sites}{doubts})"
+            f"Posterior(log Z = {self.log_Z:.4f} ± {self.log_Z_stderr:.4f}, ESS {self.ess:.0f} of {len(self.log_weights)}"
+            f"{_tail(', ', self.khat)}, sites: {sites}{doubts})"
         )
 
 
-def diagnose(num_particles: int, log_Z_stderr: float, ess: float, khat: float) -> tuple[str, ...]:
-    """What the weights say against themselves, one sentence each."""
+def _tail(before: str, khat: float) -> str:
+    """k̂, where the weights have one."""
+    return "" if np.isnan(khat) else f"{before}k̂ = {khat:.2f}"
+
+
+def diagnose(num_particles: int, log_Z_stderr: float, ess: float, khat: float, rounding: float = 0.0) -> tuple[str, ...]:
+    """What the weights say against themselves, one sentence each; `rounding` is the error of log Z that the precision makes."""
     found = []
     if khat > _KHAT:
         found.append(
@@ -106,6 +132,11 @@ def diagnose(num_particles: int, log_Z_stderr: float, ess: float, khat: float) -
             f"The batches disagree on log Z (standard error {log_Z_stderr:.2f} > {_STDERR}): it may be off by more than that; "
             "use more particles, levels or steps."
         )
+    if rounding > max(_ROUNDING, log_Z_stderr):
+        found.append(
+            f"log Z is so large that single precision rounds it to {rounding:.2g}, which the standard error does not see: take "
+            'a constant off the log density, or jax.config.update("jax_enable_x64", True).'
+        )
     return tuple(found)
 
 
@@ -114,6 +145,13 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
     diagnosis; `remarks` are what was known before the weights."""
     log_w, log_Z, stderr = jnp.asarray(answer.log_w), float(answer.log_Z), float(answer.log_Z_stderr)
     weights = [w for w in (log_w, answer.drawn_log_w) if w is not None]
-    size, tail = float(ess(log_w)), max(khat(np.asarray(w)) for w in weights)
-    diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail))
-    return Posterior(samples, log_w, log_Z, stderr, size, tail, diagnosis, answer.sampler)
+    size = float(ess(log_w))
+    if answer.num_ancestors is not None:
+        size = min(size, float(answer.num_ancestors))
+    # Few particles have too few large weights for a k̂ of their own: what there is counts.
+    tails = np.array([khat(np.asarray(w)) for w in weights]) if answer.weighted else np.array([np.nan])
+    tail = float(np.max(tails[~np.isnan(tails)], initial=-np.inf)) if not np.isnan(tails).all() else float("nan")
+    rounding = abs(log_Z) * float(jnp.finfo(log_w.dtype).eps)
+    diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail, rounding))
+    batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
+    return Posterior(samples, log_w, log_Z, stderr, size, tail, batch, diagnosis, answer.sampler)

@@ -40,31 +40,39 @@ class RunawayError(DensityError):
         return RunawayError(self.coordinate, self.before, self.after, name)
 
 
-def settle(key: Key, log_gamma: Any, z: Float[Array, "particles dim"]) -> Float[Array, "particles dim"]:
-    """500 of the particles after they moved until their widths settled; raises `RunawayError` if they spread without end.
+def settle(key: Key, log_gamma: Any, z: Float[Array, "particles dim"]) -> tuple[Float[Array, "particles dim"], int]:
+    """500 of the particles after they moved until their widths settled, and how many values of the density that took; raises
+    `RunawayError` if they spread without end.
 
     `z` is in units where the search began with a width of about one.
 
     The moves follow the density only roughly (all particles move at once, along each other): for a look, not for an estimate.
     """
     z = z[jnp.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
-    z, first, last, settled = _spread(key, log_gamma, z)
+    z, first, last, rounds, settled = _spread(key, log_gamma, z)
+    values = int(rounds) * (_num_moves(z.shape[1]) + 1) * _PARTICLES
     if bool(settled):
-        return z
+        return z, values
     last = np.nan_to_num(np.asarray(last), nan=np.inf)
     # A search that collapsed onto a point grows as well, back to where it should be: both the growth and the width must be large.
     widest = np.where(np.minimum(last, last / np.asarray(first)) > _DOUBTFUL, last, 0.0)
     if widest.any():
         worst = int(np.argmax(widest))
         raise RunawayError(worst, float(first[worst]), float(last[worst]))
-    return z
+    return z, values
+
+
+def _num_moves(dim: int) -> int:
+    """In a round."""
+    return max(10, dim // 2)
 
 
 @eqx.filter_jit
 def _spread(key: Key, log_gamma: Any, z: Float[Array, "particles dim"]):
-    """The particles at the end, their widths before and after, and whether those settled; ends when it is beyond doubt."""
+    """The particles at the end, their widths before and after, the number of rounds, and whether widths settled; ends when it is
+    beyond doubt."""
     num, dim = z.shape
-    moves = max(10, dim // 2)
+    moves = _num_moves(dim)
     log_gamma_all = lambda z: jnp.nan_to_num(jax.vmap(log_gamma)(z), nan=-jnp.inf, neginf=-jnp.inf)  # noqa: E731
     # Medians, which heavy but proper tails leave alone; from where the particles began, so that drifting away is growth too.
     centre = jnp.median(z, axis=0)
@@ -95,5 +103,5 @@ def _spread(key: Key, log_gamma: Any, z: Float[Array, "particles dim"]):
         return z, jnp.concatenate([widths[1:], width[None]]), rounds + 1, settled
 
     start = z, jnp.broadcast_to(first, (_WINDOW, dim)), 0, jnp.array(False)
-    z, widths, _, settled = jax.lax.while_loop(go_on, one_round, start)
-    return z, first, widths[-1], settled
+    z, widths, rounds, settled = jax.lax.while_loop(go_on, one_round, start)
+    return z, first, widths[-1], rounds, settled

@@ -49,8 +49,11 @@ def sample(
     - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
     - `method`: "auto" learns a base from a pilot run and needs no tuning; "smc" is adaptive tempered SMC without learning; or a
       row of `nestedvi methods`, trained for `num_steps` steps (3000) unless it learns nothing.
-    - `num_levels`: how many densities lead to the target; the method's own number unless given.
+    - `num_levels`: how many densities lead to the target; the method's own number unless given. "smc" finds it.
     - `num_particles`: how many particles to return, from independent batches.
+    - `num_steps`: of training, for rows of the methods table that learn.
+
+    What is compiled is kept: the same model or function with the same data answers again without compiling.
 
     Warns with every sentence of the posterior's `diagnosis`.
 
@@ -64,6 +67,10 @@ def sample(
     answer = _find_answer(method)
     if num_particles < 20:
         raise ValueError(f"The standard error of log Z needs ten batches: num_particles of 20 or more; got {num_particles}.")
+    if num_levels is not None and num_levels < 2:
+        raise ValueError(f"A sampler has two levels or more, the first density and the target; got num_levels = {num_levels}.")
+    if num_steps is not None and num_steps < 1:
+        raise ValueError(f"Training takes one step or more; got num_steps = {num_steps}.")
     problem = make_problem(model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example)
     request = Request(problem.density, problem.dim, num_particles, method, num_levels, num_steps, progress, problem.prior)
     try:

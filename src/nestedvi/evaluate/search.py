@@ -31,12 +31,13 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> tuple[Located, T
     run = lambda target: tempering(key_run, ScaleMixture(request.dim), target, plan, num_particles=num)  # noqa: E731
     found = run(located)
     _check(located, found.z, request.prior is not None)
-    settled = find_runaway(key_settle, located, found.z)
+    settled, values = find_runaway(key_settle, located, found.z)
+    found = found._replace(values=found.values + values / num)
     if bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(found.z, axis=0))):
         # A direction far wider than the search began with: once more, in units that fit it.
         wider = Located(request.density, located.place(jnp.mean(settled, axis=0)), located.scale * jnp.std(settled, axis=0))
         again = run(wider)
-        return wider, again._replace(gradients=found.gradients + again.gradients)
+        return wider, again._replace(gradients=found.gradients + again.gradients, values=found.values + again.values)
     return located, found
 
 
@@ -67,17 +68,21 @@ def doubts(found: Tempering) -> tuple[str, ...]:
 
 
 class Stages:
-    """Progress in stages instead of steps."""
+    """Progress in stages instead of steps; the display ends with the block, however that ends."""
 
     def __init__(self, progress: Any, total: int):
         self._reporter, self._count, self._total = as_reporter(progress), 0, total
+
+    def __enter__(self) -> "Stages":
         self._began = time.perf_counter()
-        self._reporter.start(total, 0)
+        self._reporter.start(self._total, 0)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._reporter.stop()
 
     def done(self, **measures: Any) -> None:
         """One more stage is done."""
         self._count += 1
         rate = self._count / (time.perf_counter() - self._began)
         self._reporter.update(self._count, steps_per_second=rate, **{name: float(x) for name, x in measures.items()})
-        if self._count == self._total:
-            self._reporter.stop()

@@ -48,8 +48,8 @@ class Tempering(NamedTuple):
     hold the first `num_levels` entries; `log_ratios` are log γ(z) − log q_1(z) at draws from the base and, after the moves, at
     each of those temperatures. `log_Z_variance` is what the weights' spread at each temperature adds up to: the variance of
     `log_Z_hat` if moves forget where particles came from. `stuck` is the share of particles for which moves of the tuned size
-    were, in the last round, all but sure to be refused. `gradients` counts those of the target for each particle, with its
-    values at draws from the base.
+    were, in the last round, all but sure to be refused. `origins` counts the draws from the base that the particles
+    descend from. `gradients` and `values` are what was asked of the target for each particle.
     """
 
     z: Float[Array, "particles dim"]
@@ -65,7 +65,9 @@ class Tempering(NamedTuple):
     step_size: Scalar
     root: Float[Array, "dim dim"]
     stuck: Scalar
+    origins: Int[Array, ""]
     gradients: Int[Array, ""]
+    values: Int[Array, ""]
 
 
 @eqx.filter_jit
@@ -92,14 +94,14 @@ def tempering(
         return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
 
     def reweight(key, z, beta, share):
-        """The next temperature, particles for it, the log of the factor that it brings to Ẑ with its variance, and the log ratios
-        it was found from."""
+        """The next temperature, which particles go on to it, the log of the factor that it brings to Ẑ with its variance, and the
+        log ratios it was found from."""
         log_ratio = log_ratios(z)
         new = next_beta(beta, log_ratio, share)
         log_w = (new - beta) * log_ratio
         picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
         variance = 1 / jnp.maximum(ess(log_w), 1) - 1 / log_w.shape[0]
-        return new, z[picks], jnp.stack([log_Z_hat(log_w), variance]), log_ratio
+        return new, picks, jnp.stack([log_Z_hat(log_w), variance]), log_ratio
 
     def move_all(key, z, log_density, root, step_size):
         one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
@@ -126,9 +128,10 @@ def tempering(
         z, step_size, seen = jax.lax.fori_loop(0, count, move, (z, state["step_size"], jnp.zeros((2, num_particles), z.dtype)))
         accepted, tuned = seen
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
-        new, picked, factor, log_ratio = reweight(key_resample, z, beta, ess_share)
+        new, picks, factor, log_ratio = reweight(key_resample, z, beta, ess_share)
         return {
-            "z": jnp.where(over, z, picked),
+            "z": jnp.where(over, z, z[picks]),
+            "origin": jnp.where(over, state["origin"], state["origin"][picks]),
             "beta": jnp.where(over, beta, new),
             "level": jnp.where(over, k, k + 1),
             "rounds": state["rounds"] + over,
@@ -146,9 +149,11 @@ def tempering(
     zero, none = jnp.zeros((), drawn.dtype), jnp.zeros((), jnp.int32)
     # More draws than particles: an ESS of twice their number is enough for the first temperature. Still more draws make it more
     # certain, not higher: moves at high temperatures are worth having.
-    beta, z, factor, log_ratio = reweight(key_first, drawn, zero, max(2 / draws, 1 / 12) if draws > 2 else ess_share)
+    beta, picks, factor, log_ratio = reweight(key_first, drawn, zero, max(2 / draws, 1 / 12) if draws > 2 else ess_share)
+    z = drawn[picks]
     start = {
         "z": z,
+        "origin": picks,
         "beta": beta,
         "level": none + 1,
         "rounds": none,
@@ -176,5 +181,8 @@ def tempering(
         end["step_size"],
         bulk_root(end["z"]),
         end["stuck"],
-        end["moves"] * (leaps + 1) + draws,
+        jnp.sum(jnp.zeros(drawn.shape[0], jnp.int32).at[end["origin"]].set(1)),
+        end["moves"] * (leaps + 1),
+        # One for each draw, and one at each temperature or later round: the weights.
+        draws + end["level"] - 1 + end["rounds"],
     )

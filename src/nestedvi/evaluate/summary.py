@@ -11,7 +11,7 @@ from nestedvi.evaluate.sites import element_names, named_sites
 __all__ = ["QUANTILES", "Row", "Summary", "scalar_elements", "summarise"]
 
 QUANTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
-COLUMNS = ("mean", "sd", *QUANTILES)
+COLUMNS = ("mean", "error", "sd", *QUANTILES)
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Summary(NamedTuple):
         return {
             "log Z": f"{self.log_Z:.4f} ± {self.log_Z_stderr:.4f}",
             "ESS": f"{self.ess:.0f} of {self.num_particles} particles ({share:.0f} %)",
-            "k̂": f"{self.khat:.2f}",
+            "k̂": "none (too few unequal weights)" if np.isnan(self.khat) else f"{self.khat:.2f}",
             "diagnosis": " ".join(self.diagnosis) or "nothing found wrong",
         }
 
@@ -62,16 +62,30 @@ def scalar_elements(samples: PyTree) -> Iterator[tuple[str, np.ndarray]]:
         yield from zip(element_names(site, np.shape(x)[1:]), flat.T, strict=True)
 
 
-def summarise(samples: PyTree, w_bar: np.ndarray) -> tuple[Row, ...]:
-    """One row an element, from particles with normalised weights."""
-    return tuple(Row(name, _statistics(x, w_bar)) for name, x in scalar_elements(samples))
+def weighted_mean(x: np.ndarray, w_bar: np.ndarray, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w̄ x over the first axis and its standard error, by the delta method for a ratio of means over independent batches.
+
+    Particles of one batch may descend from each other; batches do not know of each other. One batch has no standard error.
+    """
+    mean = np.tensordot(w_bar, x, axes=1)
+    num = int(batch.max()) + 1
+    if num < 2:
+        return mean, np.full(np.shape(mean), np.nan)
+    off = w_bar.reshape(-1, *(1,) * (x.ndim - 1)) * (x - mean)
+    sums = np.stack([off[batch == b].sum(axis=0) for b in range(num)])
+    return mean, np.sqrt(num * np.var(sums, axis=0, ddof=1))
 
 
-def _statistics(x: np.ndarray, w_bar: np.ndarray) -> dict[str, float]:
-    mean = float(w_bar @ x)
+def summarise(samples: PyTree, w_bar: np.ndarray, batch: np.ndarray) -> tuple[Row, ...]:
+    """One row an element, from particles with normalised weights; `error` is the mean's standard error."""
+    return tuple(Row(name, _statistics(x, w_bar, batch)) for name, x in scalar_elements(samples))
+
+
+def _statistics(x: np.ndarray, w_bar: np.ndarray, batch: np.ndarray) -> dict[str, float]:
+    mean, error = (float(value) for value in weighted_mean(x, w_bar, batch))
     order = np.argsort(x)
     # Each particle stands for the middle of its own piece of the cumulative weight.
     middle = np.cumsum(w_bar[order]) - w_bar[order] / 2
     quantiles = np.interp(list(QUANTILES.values()), middle, x[order])
     spread = float(np.sqrt(w_bar @ (x - mean) ** 2))
-    return {"mean": mean, "sd": spread, **dict(zip(QUANTILES, map(float, quantiles), strict=True))}
+    return {"mean": mean, "error": error, "sd": spread, **dict(zip(QUANTILES, map(float, quantiles), strict=True))}

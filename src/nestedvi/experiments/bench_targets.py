@@ -98,8 +98,9 @@ def answer_blackjax(key: Key, request: Request) -> Answer:
         state, info = step(key_step, state)
         log_Z, levels = log_Z + float(info.log_likelihood_increment), levels + 1
     log_w = jnp.log(jnp.maximum(state.sampler_state.weights, 1e-30)) + log_Z + np.log(num_particles)
-    cost = Cost(0.0, levels * _PEER_MOVES * (_LEAPS + 1))
-    return Answer(state.sampler_state.particles, log_w, log_Z, float("nan"), (), None, cost)
+    # The likelihood at every temperature; its tempering takes one value more.
+    cost = Cost(0.0, levels * _PEER_MOVES * (_LEAPS + 1), 2.0 * levels)
+    return Answer(state.sampler_state.particles, log_w, log_Z, float("nan"), cost=cost)
 
 
 METHODS: dict[str, AnswerFunction] = {**ANSWERS, "blackjax": answer_blackjax}
@@ -120,7 +121,7 @@ def run_target(name: str, method: str, config: TargetsConfig) -> tuple[dict[str,
         stderrs.append(answer.log_Z_stderr)
         shares.append(100 * posterior.ess / config.particles)
         khats.append(posterior.khat)
-        costs.append(answer.cost or Cost(np.nan, np.nan))
+        costs.append(answer.cost or Cost(np.nan, np.nan, np.nan))
         said.append(list(posterior.diagnosis))
     absolute = np.abs(errors)
     worst = int(np.argmax(absolute))
@@ -139,6 +140,7 @@ def run_target(name: str, method: str, config: TargetsConfig) -> tuple[dict[str,
         "ess_percent": np.mean(shares),
         "gradients_learning": np.mean([cost.learning for cost in costs]),
         "gradients_sampling": np.mean([cost.sampling for cost in costs]),
+        "values": np.mean([cost.values for cost in costs]),
         "seconds_first": seconds[0],
         "seconds": float(np.median(seconds[1:])) if len(seconds) > 1 else seconds[0],
         "runs": [

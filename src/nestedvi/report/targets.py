@@ -16,8 +16,10 @@ _COLOURS = (ACCENT, INK, QUIET)
 
 def targets_table(rows: Sequence[Row]) -> str:
     """Markdown: one line a target and method."""
-    head = "| target | dim | method | mean abs. error | worst | ESS % | gradients: learning | sampling | seconds | first |"
-    lines = [head, "|---|---|---|---|---|---|---|---|---|---|"]
+    head = (
+        "| target | dim | method | mean abs. error | worst | ESS % | gradients: learning | sampling | values | seconds | first |"
+    )
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         # A method without a standard error has no diagnosis of its own.
         own = row["worst_stderr"] is not None and np.isfinite(row["worst_stderr"])
@@ -28,7 +30,7 @@ def targets_table(rows: Sequence[Row]) -> str:
             row["method"],
             f"{row['mean_abs_error']:.4f}",
             f"{row['worst_error']:+.3f}{said}",
-            *(f"{row[name]:.0f}" for name in ("ess_percent", "gradients_learning", "gradients_sampling")),
+            *(f"{row[name]:.0f}" for name in ("ess_percent", "gradients_learning", "gradients_sampling", "values")),
             *(f"{row[name]:.1f}" for name in ("seconds", "seconds_first")),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -36,7 +38,9 @@ def targets_table(rows: Sequence[Row]) -> str:
     lines += [
         "",
         f"Errors of log Z over {first['seeds']} independent runs, each with its own learning, {first['particles']} particles. "
-        "Gradients are those of the target for each particle. Seconds: the median run, and the first one with compilation.",
+        "Gradients are those of the target for each particle; values are those without a gradient (draws from a base, weights). "
+        "ESS: that of the weights, or the number of first draws that the particles descend from, where that is smaller. Seconds: "
+        "the median run, and the first one with compilation.",
     ]
     return "\n".join(lines) + "\n"
 

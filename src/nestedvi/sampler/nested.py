@@ -4,7 +4,6 @@
 kind run in a scan (parameters stacked on a leading axis); unequal levels are a Python loop around the same function.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,9 +16,10 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
-from nestedvi.errors import DensityError, NestedviWarning
+from nestedvi.errors import DensityError
 from nestedvi.kernels.base import AbstractFlow, AbstractTransition, Independent, Transition, check_stacked
 from nestedvi.kernels.langevin import LangevinTransition
+from nestedvi.particles.genealogy import lineage
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
@@ -40,7 +40,7 @@ __all__ = [
     "restart",
     "run",
     "scan_levels",
-    "warn_support",
+    "support_doubts",
 ]
 
 
@@ -246,13 +246,15 @@ def level_info(incoming: Particles, out: Particles, level_terms: Terms, resample
 
 class Run(NamedTuple):
     """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends from whom, on request the
-    particles of every level before resampling, and the log weights of all that the first level drew."""
+    particles of every level before resampling, the log weights of all that the first level drew, and which of those draws went
+    on to the second level."""
 
     particles: Particles
     info: LevelInfo
     ancestors: Int[Array, "moves particles"]
     history: Any
     drawn_log_w: Float[Array, " draws"]
+    picks: Int[Array, " particles"]
 
     @property
     def log_Z_hat(self) -> Float[Array, ""]:
@@ -263,6 +265,12 @@ class Run(NamedTuple):
     def ess(self) -> Float[Array, ""]:
         """Effective sample size of the final weights."""
         return ess(self.particles.log_w)
+
+    @property
+    def num_ancestors(self) -> Int[Array, ""]:
+        """How many of the first level's draws the final particles descend from."""
+        first = self.picks[lineage(self.ancestors)[0]]
+        return jnp.sum(jnp.zeros(self.drawn_log_w.shape[0], jnp.int32).at[first].set(1))
 
 
 @eqx.filter_jit
@@ -284,7 +292,7 @@ def run(
     start = nothing_in(draws * num_particles)
     first = terms(key_first, start, sampler.first_level(), sampler.path, flow)
     particles = outgoing(start, first)
-    info, drawn = level_info(start, particles, first, draws > 1), particles.log_w
+    info, drawn, picks = level_info(start, particles, first, draws > 1), particles.log_w, jnp.arange(num_particles)
     if draws > 1:
         picks = systematic(jax.random.uniform(jax.random.fold_in(key_first, 1)), normalise(particles.log_w), num_particles)
         particles = take(particles, picks, jnp.broadcast_to(log_Z_hat(particles.log_w), (num_particles,)))
@@ -300,13 +308,13 @@ def run(
     extras = level_noise(sampler, key_rest)
     sampler, particles = prepare(sampler, particles)
     if history and not sampler.homogeneous:
-        return _run_ragged(body, sampler, particles, info, extras, drawn)
+        return _run_ragged(body, sampler, particles, info, extras, (drawn, picks))
     last, (infos, ancestors, kept) = scan_levels(sampler, body, particles, extras)
     prepend = lambda one, many: jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), one, many)  # noqa: E731
-    return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None, drawn)
+    return Run(last, prepend(info, infos), ancestors, prepend(particles, kept) if history else None, drawn, picks)
 
 
-def _run_ragged(body, sampler, particles, info, extras, drawn) -> Run:
+def _run_ragged(body, sampler, particles, info, extras, first) -> Run:
     infos, ancestors, kept = [info], [], [particles]
     for k, extra in zip(range(2, sampler.num_levels + 1), extras, strict=True):
         particles, (info, parents, out) = body(particles, sampler.level(k), extra)
@@ -314,24 +322,23 @@ def _run_ragged(body, sampler, particles, info, extras, drawn) -> Run:
         ancestors.append(parents)
         kept.append(out)
     stack = lambda *xs: jnp.stack(xs)  # noqa: E731
-    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept), drawn)
+    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept), *first)
 
 
-def warn_support(sampler: NestedSampler, info: LevelInfo) -> None:
-    """Warns when an intermediate density excludes particles that a reverse kernel may well propose to come from.
+def support_doubts(sampler: NestedSampler, info: LevelInfo) -> tuple[str, ...]:
+    """A sentence when an intermediate density excludes particles that a reverse kernel may well propose to come from.
 
     Proper weighting needs r_{k-1}(· | z_k) to stay where γ_{k-1} has mass; a Gaussian does not, and log Ẑ is then too low.
     """
     if not isinstance(sampler.path, Annealing) or not isinstance(sampler.level(2).transition, Transition | LangevinTransition):
-        return
+        return ()
     excluded = np.asarray(info.num_excluded).reshape(-1, np.shape(info.num_excluded)[-1]).max(axis=0)[:-1]
-    if excluded.any():
-        warnings.warn(
-            f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach "
-            "outside its support make log Ẑ too low. Use unbounded coordinates, MCMC moves, or K = 2.",
-            NestedviWarning,
-            stacklevel=3,
-        )
+    if not excluded.any():
+        return ()
+    return (
+        f"The density of level {int(np.argmax(excluded > 0)) + 1} is zero for some particles. Reverse kernels that reach "
+        "outside its support make log Ẑ too low. Use unbounded coordinates, MCMC moves, or K = 2.",
+    )
 
 
 def check_run(info: LevelInfo, num_particles: int) -> None:
