@@ -20,7 +20,8 @@ def some(key, wide, dim=2):
         treedef, [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
     )
     # Small slopes: widths that grow exponentially would leave any grid.
-    return eqx.tree_at(lambda d: (d.wide, d.rule), density, (jnp.asarray(wide), 0.2 * density.rule))
+    settings = jax.scipy.special.logit(jnp.asarray(wide)), 0.2 * density.rule
+    return eqx.tree_at(lambda d: (d.wide_logit, d.rule), density, settings)
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.3])

@@ -41,7 +41,7 @@ def planar():
 
 def autoregressive():
     start = AutoregressiveMixture(jnp.zeros((4, 2)), key=jax.random.key(2), components=3, hidden=4)
-    return eqx.tree_at(lambda d: d.wide, waved(start), jnp.asarray(0.2))
+    return waved(start)
 
 
 def waved(density):

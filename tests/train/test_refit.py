@@ -97,7 +97,7 @@ def test_an_affine_image_knows_its_own_draws(key):
     rounded. With widths of thousands it would not be."""
     density = AutoregressiveMixture(jax.random.normal(key, (500, 4)), key=key)
     slopes = density.rule.at[1:, 0, 0].set(jnp.array([2.0, 2.0, -1.5]))
-    density = eqx.tree_at(lambda d: (d.rule, d.wide), density, (slopes, jnp.asarray(1.0)))
+    density = eqx.tree_at(lambda d: (d.rule, d.wide_logit), density, (slopes, jnp.asarray(jnp.inf)))
     matrix = jnp.linalg.qr(jax.random.normal(key, (4, 4)))[0] @ jnp.diag(jnp.array([1.0, 3.0, 0.5, 2.0]))
     image = Affine(density, jnp.ones(4), matrix)
     keys = jax.random.split(key, 20_000)

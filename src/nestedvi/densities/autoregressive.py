@@ -58,7 +58,7 @@ class AutoregressiveMixture(AbstractSampleable):
     """The density above; a share `wide` of its draws has one coordinate drawn from a much wider Gaussian, early ones more often.
 
     Those draws look for mass where there were no data; what later coordinates do there follows from the learned dependence.
-    Draws carry no gradient, and `wide` is a setting, not a parameter: it has none either.
+    The share is held as its logit, which any number may be. Draws carry no gradient.
     """
 
     features: Float[Array, "dim dim hidden"]
@@ -68,7 +68,7 @@ class AutoregressiveMixture(AbstractSampleable):
     slopes: Float[Array, "dim dim"]
     rule: Float[Array, "dim rulers 3"]
     rule_bias: Float[Array, "dim 3"]
-    wide: Scalar
+    wide_logit: Scalar
 
     def __init__(self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16):
         """Starts with independent coordinates: components at the data's quantiles."""
@@ -83,7 +83,7 @@ class AutoregressiveMixture(AbstractSampleable):
         self.slopes = jnp.zeros((dim, dim))
         self.rule = jnp.zeros((dim, min(dim, RULERS), 3))
         self.rule_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
-        self.wide = jnp.zeros(())
+        self.wide_logit = jnp.full((), -jnp.inf)
 
     @property
     def dim(self) -> int:
@@ -131,8 +131,8 @@ class AutoregressiveMixture(AbstractSampleable):
         wide = -0.5 * ((z - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi)
         # One coordinate's factor is replaced by the wide one.
         replaced = jax.nn.logsumexp(self._log_turns() + wide - core)
-        share = jax.lax.stop_gradient(self.wide)
-        return jnp.sum(core) + jnp.logaddexp(jnp.log1p(-share), jnp.log(share) + replaced)
+        log_usual, log_wide = jax.nn.log_sigmoid(-self.wide_logit), jax.nn.log_sigmoid(self.wide_logit)
+        return jnp.sum(core) + jnp.logaddexp(log_usual, log_wide + replaced)
 
     @property
     def log_Z(self) -> Scalar:
@@ -144,7 +144,11 @@ class AutoregressiveMixture(AbstractSampleable):
 
     def sample(self, key: Key) -> Vector:
         key_wide, key_turn, key_draws = jax.random.split(key, 3)
-        turn = jnp.where(jax.random.uniform(key_wide) < self.wide, jax.random.categorical(key_turn, self._log_turns()), -1)
+        turn = jnp.where(
+            jax.random.uniform(key_wide) < jax.nn.sigmoid(self.wide_logit),
+            jax.random.categorical(key_turn, self._log_turns()),
+            -1,
+        )
 
         def draw(y, inputs):
             i, key = inputs

@@ -100,7 +100,7 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
 
 @eqx.filter_jit
 def _assemble(fitted: _Rotated, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar) -> Experts:
-    flexible = eqx.tree_at(lambda d: d.wide, fitted.density, wide)
+    flexible = eqx.tree_at(lambda d: d.wide_logit, fitted.density, jax.scipy.special.logit(wide))
     turned = Affine(flexible, jnp.zeros_like(mean), jnp.linalg.inv(fitted.directions))
     parts = tuple(Affine(part, mean, root) for part in (fit_gaussian(u), mixture, turned))
     log_parts = jax.vmap(Experts(parts, jnp.zeros(3)).log_parts)(held_out)
