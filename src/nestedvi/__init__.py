@@ -30,7 +30,7 @@ from nestedvi.densities.targets import (
     ring_modes,
     rotated,
 )
-from nestedvi.divergences.exact import ExactLevel, hold
+from nestedvi.divergences.exact import ExactLevel
 from nestedvi.divergences.f import (
     DIVERGENCES,
     AbstractDivergence,
@@ -97,6 +97,7 @@ from nestedvi.paths.schedules import AbstractSchedule, GivenSchedule, LearnedSch
 from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
 from nestedvi.sampler.compose import compose, extend, propose, resample
+from nestedvi.sampler.level import hold
 from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, restart, run
 from nestedvi.train.amortised import AmortisedFit, AmortisedRecord, fit_amortised
 from nestedvi.train.fit import Fit, Record, fit

@@ -240,7 +240,7 @@ def test_first_term():
         def fn(p):
             initial = eqx.tree_at(lambda d: (d.loc, d.log_scale), nvi.DiagonalNormal(0.0, 1.0), (p["loc"], p["log_scale"]))
             path = nvi.Sequential([Bump(p["theta"]), Bump(jnp.ones(3))])
-            sampler = nvi.NestedSampler(initial, path, (nvi.Transition(gaussian(jnp.zeros(3))),))
+            sampler = nvi.NestedSampler(initial, path, [nvi.Transition(gaussian(jnp.zeros(3)), gaussian(jnp.zeros(3)))])
             log_w = -0.5 * noise**2
             z = p["loc"] + jnp.exp(p["log_scale"]) * noise[:, None]
             terms = weigh(z, None, Particles(None, None, log_w), sampler.first_level(), path, flow)

@@ -80,6 +80,15 @@ def test_unknown_names_give_the_nearest(arguments, nearest):
         nvi.Objective(**arguments)
 
 
+@pytest.mark.parametrize(
+    "option", [{"divergence": "forward-kl"}, {"optimise": "partial"}, {"estimator": "score"}, {"weights": "uniform"}]
+)
+def test_a_bound_refuses_what_it_would_ignore(option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} would have no effect"):
+        nvi.Objective(kind="bound", learn="forward", **option)
+    assert nvi.Objective("reverse-kl", kind="bound", estimator="pathwise").kind == "bound"
+
+
 def test_partial_optimisation_refuses_reverse_kernels():
     with pytest.raises(ValueError, match="reverse"):
         nvi.Objective(optimise="partial")

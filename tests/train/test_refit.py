@@ -102,5 +102,5 @@ def test_an_affine_image_knows_its_own_draws(key):
     image = Affine(density, jnp.ones(4), matrix)
     keys = jax.random.split(key, 20_000)
     y, z = (jax.jit(jax.vmap(d.sample))(keys) for d in (density, image))
-    direct = jax.jit(jax.vmap(density.log_gamma))(y) - image.log_det
+    direct = jax.jit(jax.vmap(density.log_gamma))(y) - jnp.linalg.slogdet(matrix)[1]
     assert np.quantile(np.abs(jax.jit(jax.vmap(image.log_gamma))(z) - direct), 0.999) < 1.0

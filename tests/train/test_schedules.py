@@ -339,6 +339,13 @@ def test_level_parallel_needs_equal_levels(key):
     assert initial_population(key, nvi_sampler(), "sequential", 4) is None
 
 
+def test_schedules_that_would_change_nothing_are_refused(key):
+    with pytest.raises(ValueError, match=r"A bound runs through all levels at once: 'two-phase'"):
+        nvi.gradient(key, nvi_sampler(), nvi.Objective(kind="bound"), 4, schedule="two-phase")
+    with pytest.raises(ValueError, match=r"unequal kinds run one by one: 'two-phase'"):
+        nvi.gradient(key, untied(nvi_sampler()), nvi.Objective(), 4, schedule="two-phase")
+
+
 @pytest.mark.parametrize("call", ["gradient", "population"])
 def test_unknown_schedule(call, key):
     with pytest.raises(nvi.UnknownNameError, match="two-phase"):

@@ -5,7 +5,7 @@ f*(u) = u f(1/u): D_f(target ‖ proposal) = D_{f*}(proposal ‖ target). No par
 estimates, so the gradients are unbiased.
 """
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -18,15 +18,7 @@ from nestedvi.divergences.f import AbstractDivergence, ForwardKL, ReverseKL, get
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
 
-__all__ = ["ConjugateDivergence", "ExactLevel", "conjugate", "hold"]
-
-T = TypeVar("T")
-
-
-def hold(part: T) -> T:
-    """The same density or kernel with its parameters held: the level that it stands in gives them no gradient."""
-    arrays, static = eqx.partition(part, eqx.is_array)
-    return eqx.combine(stop_gradient(arrays), static)
+__all__ = ["ConjugateDivergence", "ExactLevel", "conjugate"]
 
 
 class ConjugateDivergence(AbstractDivergence):

@@ -37,7 +37,11 @@ class Coefficients(NamedTuple):
 
 
 def _leave_one_out(values: LogWeights, w_bar: Weights) -> LogWeights:
-    """For each particle the weighted mean over the others: a baseline that leaves the score term unbiased."""
+    """For each particle the weighted mean over the others, for a baseline.
+
+    In reverse KL the estimated log normaliser is the same constant in all values and drops out of their differences: the score
+    term is then unbiased. In other divergences f it is inside f, and a bias of order 1/S stays.
+    """
     others = 1 - w_bar
     safe = jnp.where(others > 0, others, 1.0)
     return jnp.where(others > 0, (_dot(w_bar, values) - w_bar * values) / safe, 0.0)

@@ -86,7 +86,7 @@ def evaluate(
         ess_stderr=_stderr(final_ess),
         ess_percent=float(100 * jnp.mean(final_ess) / num_particles),
         level_ess=mean_of(info.ess),
-        level_kl_reverse=-mean_of(info.mean_log_v),
+        level_kl_reverse=mean_of(info.kl_reverse),
         level_kl_forward=mean_of(info.kl_forward),
         num_particles=num_particles,
         num_batches=num_batches,

@@ -21,7 +21,8 @@ _PARTICLES_AT_ONCE = 20_000
 
 class InstanceEvaluation(NamedTuple):
     """One entry an instance. `distinct` is the number of first-level particles that have a descendant at the end: after
-    resampling the final ESS says nothing about those. A NaN density makes log Ẑ NaN for its instance alone."""
+    resampling the final ESS says nothing about those. Where global variables are moved it is the number of their values at the
+    end, which accepted moves make more of: the two do not compare. A NaN density makes log Ẑ NaN for its instance alone."""
 
     log_Z_hat: Float[np.ndarray, " instances"]
     ess: Float[np.ndarray, " instances"]

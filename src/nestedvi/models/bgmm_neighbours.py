@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nestedvi._types import Scalar
-from nestedvi.divergences.exact import hold
 from nestedvi.models.bgmm_vae import BgmmVae
+from nestedvi.sampler.level import hold
 
 __all__ = ["log_own_batch", "neighbour_information", "neighbour_kl"]
 

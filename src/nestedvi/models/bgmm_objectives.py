@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.empirical import Empirical
-from nestedvi.divergences.exact import ExactLevel, hold
+from nestedvi.divergences.exact import ExactLevel
 from nestedvi.divergences.wake import wake
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
@@ -27,6 +27,7 @@ from nestedvi.models.bgmm_inference import infer, log_joint, log_proposal, mean_
 from nestedvi.models.bgmm_neighbours import neighbour_kl
 from nestedvi.models.bgmm_vae import Assign, BgmmVae, Coded, Encode, draw_categorical
 from nestedvi.particles.weights import normalise
+from nestedvi.sampler.level import hold
 
 __all__ = ["NestedKLs", "Terms", "WakeSleep", "encoded"]
 

@@ -26,10 +26,10 @@ from nestedvi.densities.continuous_bernoulli import (
     continuous_bernoulli_sample,
 )
 from nestedvi.densities.dirichlet import TINY, SymmetricDirichlet, dirichlet_log_prob
-from nestedvi.divergences.exact import hold
 from nestedvi.kernels.base import AbstractKernel, Context
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.models.images import Dense, ImageDecoder, ImageEncoder
+from nestedvi.sampler.level import hold
 
 __all__ = ["Assign", "BgmmVae", "Classify", "Coded", "Decode", "Encode", "Mixture", "Proportions", "draw_categorical"]
 

@@ -7,7 +7,7 @@ factor carries which gradient is decided here, by `Flow`, and nowhere else; how 
 divergence is `divergences`' business.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -21,6 +21,8 @@ from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 
 __all__ = ["PLAIN", "Flow", "Level", "Terms", "hold", "nothing_in", "outgoing", "terms", "weigh"]
+
+T = TypeVar("T")
 
 
 class Level(NamedTuple):
@@ -108,8 +110,8 @@ def particle_keys(key: Key, num: int) -> Key:
     return jax.random.wrap_key_data(jnp.stack([jnp.broadcast_to(high, low.shape), low], axis=-1), impl="threefry2x32")
 
 
-def hold(tree: PyTree) -> PyTree:
-    """The same tree with every array constant under differentiation."""
+def hold(tree: T) -> T:
+    """The same density, kernel or any other tree with its parameters held: the level that it stands in gives them no gradient."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(stop_gradient(arrays), rest)
 

@@ -219,7 +219,7 @@ class LevelInfo(NamedTuple):
 
     log_Z_hat: Scalar
     ess: Scalar
-    mean_log_v: Scalar
+    kl_reverse: Scalar
     kl_forward: Scalar
     num_nan: Int[Array, ""]
     num_excluded: Int[Array, ""]
@@ -227,7 +227,8 @@ class LevelInfo(NamedTuple):
 
 
 def level_info(incoming: Particles, out: Particles, level_terms: Terms, resampled: Any) -> LevelInfo:
-    """Diagnostics of one level: log Ẑ_k, ESS, E_π̂[log v] under the incoming and E_π̌[log ṽ] under the outgoing weights."""
+    """Diagnostics of one level: log Ẑ_k, ESS, and with ṽ = v Z_{k-1}/Z_k the two divergences, −E_π̂[log ṽ] under the incoming
+    and E_π̌[log ṽ] under the outgoing weights."""
     log_v = level_terms.log_v
     w_in, w_out = normalise(incoming.log_w), normalise(out.log_w)
     log_ratio = log_Z_hat(out.log_w) - log_Z_hat(incoming.log_w)
@@ -236,7 +237,7 @@ def level_info(incoming: Particles, out: Particles, level_terms: Terms, resample
     return LevelInfo(
         log_Z_hat=log_Z_hat(out.log_w),
         ess=ess(out.log_w),
-        mean_log_v=mean - log_ratio,
+        kl_reverse=log_ratio - mean,
         kl_forward=forward - log_ratio,
         num_nan=jnp.sum(jnp.isnan(log_v)),
         num_excluded=jnp.sum(jnp.isneginf(out.log_w)),

@@ -16,6 +16,13 @@ from nestedvi.sampler.nested import NestedSampler
 __all__ = ["GROUPS", "Objective", "as_objective"]
 
 GROUPS = ("initial", "forward", "reverse", "path")
+# What a bound takes for granted.
+_OF_A_BOUND = {
+    "divergence": (ReverseKL(),),
+    "optimise": ("full",),
+    "estimator": ("auto", "pathwise"),
+    "weights": ("normalised",),
+}
 
 
 class Objective(eqx.Module):
@@ -27,8 +34,11 @@ class Objective(eqx.Module):
     - `estimator`: "auto", or "pathwise" / "score" to force one gradient of q_k.
     - `sticking_the_landing`: drop the part of the pathwise gradient whose mean is zero.
     - `baseline`: subtract the leave-one-out mean in every score term. Without it the score term is biased when particles are
-      few, because the normaliser is estimated from the same particles.
+      few, because the normaliser is estimated from the same particles. With it that of reverse KL is not; other divergences keep
+      a bias of order 1/S.
     - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
+
+    A bound is −log Ẑ itself, differentiated pathwise: only `learn` is for both.
     """
 
     kind: Literal["nested", "bound"] = eqx.field(static=True)
@@ -60,6 +70,14 @@ class Objective(eqx.Module):
         self.estimator = _one_of("estimator", estimator, ("auto", "pathwise", "score"))
         self.sticking_the_landing, self.baseline = sticking_the_landing, baseline
         self.weights = _one_of("weighting", weights, ("normalised", "uniform"))
+        if self.kind == "bound":
+            given = {"divergence": self.divergence, "optimise": optimise, "estimator": estimator, "weights": weights}
+            idle = [name for name, value in given.items() if value not in _OF_A_BOUND[name]]
+            if idle:
+                raise ValueError(
+                    f"A bound is −log Ẑ, differentiated pathwise through all levels: {', '.join(idle)} would have no effect. "
+                    "Leave it out, or use kind='nested'."
+                )
         if self.optimise == "partial" and "reverse" in self.learn:
             raise ValueError("Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or use 'full'.")
 

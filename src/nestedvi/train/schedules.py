@@ -315,7 +315,7 @@ def _bound(key, sampler, objective, trainable, num_particles, population) -> Gra
         return -result.log_Z_hat, result
 
     grads, result = jax.grad(loss, has_aux=True)(diff)
-    info = StepInfo(result.log_Z_hat, result.ess, result.info.ess, -result.info.mean_log_v)
+    info = StepInfo(result.log_Z_hat, result.ess, result.info.ess, result.info.kl_reverse)
     # One gradient runs through all levels: a NaN density says which of them spoilt it, otherwise all are counted.
     sound = _sound(info.level_divergence)
     return Gradient(grads, jnp.where(jnp.all(sound), _finite(grads, 0), sound), info, population)
@@ -367,6 +367,9 @@ def gradient(
             "A score-function gradient compares particles with each other; with num_particles = 1 it is zero or pure noise. "
             "Use at least 2."
         )
+    if schedule != "sequential" and (objective.kind == "bound" or not sampler.homogeneous):
+        why = "A bound runs through all levels at once" if objective.kind == "bound" else "Levels of unequal kinds run one by one"
+        raise ValueError(f"{why}: {schedule!r} has nothing to rearrange. Use schedule='sequential'.")
     trainable = objective.trainable(sampler)
     if objective.kind == "bound":
         return _bound(key, sampler, objective, trainable, num_particles, population)
