@@ -3,14 +3,15 @@
 It learns nothing. As `method="smc"` it is what every learned method must beat; with a fitted base it makes that base's next data.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from nestedvi._types import Key, Scalar
+from nestedvi._types import Ancestors, Key, LogWeights, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.hmc import hamiltonian_step
@@ -70,6 +71,60 @@ class Tempering(NamedTuple):
     values: Int[Array, ""]
 
 
+class _Bridge(eqx.Module):
+    """log γ_β = (1 − β) log q_1 + β log γ, and what it is made of."""
+
+    base: AbstractSampleable
+    target: AbstractDensity
+
+    def log_base(self, z: Float[Array, " dim"]) -> Scalar:
+        return self.base.log_gamma(z) - self.base.log_Z
+
+    def log_density(self, beta: Scalar, z: Float[Array, " dim"]) -> Scalar:
+        return (1 - beta) * self.log_base(z) + beta * self.target.log_gamma(z)
+
+    def log_ratios(self, z: Float[Array, "particles dim"]) -> LogWeights:
+        log_ratio = jax.vmap(lambda z: self.target.log_gamma(z) - self.log_base(z))(z)
+        return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
+
+
+class _Rung(NamedTuple):
+    """The next temperature, which particles go on to it, the log of the factor that it brings to Ẑ with that log's variance, and
+    the log ratios it was found from."""
+
+    beta: Scalar
+    picks: Ancestors
+    log_factor: Scalar
+    variance: Scalar
+    log_ratio: LogWeights
+
+
+def _reweight(key: Key, bridge: _Bridge, z: Float[Array, "draws dim"], beta: Scalar, share: float, num: int) -> _Rung:
+    log_ratio = bridge.log_ratios(z)
+    new = next_beta(beta, log_ratio, share)
+    log_w = (new - beta) * log_ratio
+    picks = systematic(jax.random.uniform(key), normalise(log_w), num)
+    return _Rung(new, picks, log_Z_hat(log_w), 1 / jnp.maximum(ess(log_w), 1) - 1 / log_w.shape[0], log_ratio)
+
+
+def _rejuvenate(
+    key: Key, bridge: _Bridge, z: Float[Array, "particles dim"], beta: Scalar, step_size: Scalar, count: Any, leaps: int
+):
+    """The particles after `count` moves each, the step size that the moves were tuned to, and the share of stuck particles."""
+    num, root = z.shape[0], bulk_root(z)
+    one = lambda key, z, size: hamiltonian_step(key, z, partial(bridge.log_density, beta), size, root, leaps)  # noqa: E731
+
+    def move(i, carry):
+        z, step_size, seen = carry
+        moved = jax.vmap(one, (0, 0, None))(jax.random.split(jax.random.fold_in(key, i), num), z, step_size)
+        now = jnp.stack([moved.tuned * moved.acceptance, moved.tuned])
+        accepted, tuned = jnp.sum(now, axis=1)
+        return moved.z, step_size * jnp.exp(accepted / jnp.maximum(tuned, 1) - _ACCEPTANCE), seen + now
+
+    z, step_size, (accepted, tuned) = jax.lax.fori_loop(0, count, move, (z, step_size, jnp.zeros((2, num), z.dtype)))
+    return z, step_size, jnp.mean((tuned > 1) & (accepted < _REFUSED * tuned))
+
+
 @eqx.filter_jit
 def tempering(
     key: Key,
@@ -85,63 +140,34 @@ def tempering(
     Draws from the base need no moves, so there are `plan.draws` times as many: with more of them the first temperature can be
     higher, more of what the base seldom proposes is found, and the particles that go on have fewer ancestors in common.
     """
-    ess_share, moves, extra, leaps, draws, hot = plan
     key_start, key_first, key_levels = jax.random.split(key, 3)
-    log_base, log_gamma = (lambda z: base.log_gamma(z) - base.log_Z), target.log_gamma
-
-    def log_ratios(z):
-        log_ratio = jax.vmap(lambda z: log_gamma(z) - log_base(z))(z)
-        return jnp.where(jnp.isnan(log_ratio), _NOTHING, jnp.clip(log_ratio, _NOTHING, -_NOTHING))
-
-    def reweight(key, z, beta, share):
-        """The next temperature, which particles go on to it, the log of the factor that it brings to Ẑ with its variance, and the
-        log ratios it was found from."""
-        log_ratio = log_ratios(z)
-        new = next_beta(beta, log_ratio, share)
-        log_w = (new - beta) * log_ratio
-        picks = systematic(jax.random.uniform(key), normalise(log_w), num_particles)
-        variance = 1 / jnp.maximum(ess(log_w), 1) - 1 / log_w.shape[0]
-        return new, picks, jnp.stack([log_Z_hat(log_w), variance]), log_ratio
-
-    def move_all(key, z, log_density, root, step_size):
-        one = lambda k, x: hamiltonian_step(k, x, log_density, step_size, root, leaps)  # noqa: E731
-        moved = jax.vmap(one)(jax.random.split(key, num_particles), z)
-        seen = jnp.stack([moved.tuned * moved.acceptance, moved.tuned])
-        accepted, tuned = jnp.sum(seen, axis=1)
-        return moved.z, step_size * jnp.exp(accepted / jnp.maximum(tuned, 1) - _ACCEPTANCE), seen
+    bridge, draws = _Bridge(base, target), plan.draws
 
     def go_on(state):
-        return state["rounds"] <= extra
+        return state["rounds"] <= plan.extra
 
     def level(state):
         """Moves at this temperature, and on to the next; after the last one, moves only."""
-        z, beta, k = state["z"], state["beta"], state["level"]
+        beta, k = state["beta"], state["level"]
         key_moves, key_resample = jax.random.split(jax.random.fold_in(key_levels, k + state["rounds"]))
-        root = bulk_root(z)
-        density = lambda z: (1 - beta) * log_base(z) + beta * log_gamma(z)  # noqa: E731
-
-        def move(i, carry):
-            z, step_size, seen = move_all(jax.random.fold_in(key_moves, i), carry[0], density, root, carry[1])
-            return z, step_size, carry[2] + seen
-
-        count = jnp.where((k <= hot) & (beta < 1), 2 * moves, moves)
-        z, step_size, seen = jax.lax.fori_loop(0, count, move, (z, state["step_size"], jnp.zeros((2, num_particles), z.dtype)))
-        accepted, tuned = seen
+        count = jnp.where((k <= plan.hot) & (beta < 1), 2 * plan.moves, plan.moves)
+        z, step_size, stuck = _rejuvenate(key_moves, bridge, state["z"], beta, state["step_size"], count, plan.leaps)
         over = jnp.logical_or(beta >= 1, k >= MAX_LEVELS)
-        new, picks, factor, log_ratio = reweight(key_resample, z, beta, ess_share)
+        rung = _reweight(key_resample, bridge, z, beta, plan.ess_share, num_particles)
         return {
-            "z": jnp.where(over, z, z[picks]),
-            "origin": jnp.where(over, state["origin"], state["origin"][picks]),
-            "beta": jnp.where(over, beta, new),
+            "z": jnp.where(over, z, z[rung.picks]),
+            "origin": jnp.where(over, state["origin"], state["origin"][rung.picks]),
+            "beta": jnp.where(over, beta, rung.beta),
             "level": jnp.where(over, k, k + 1),
             "rounds": state["rounds"] + over,
             "history": state["history"].at[jnp.where(over, state["rounds"], 0)].set(z),
-            "log_Z": state["log_Z"] + jnp.where(over, 0.0, factor),
+            "log_Z": state["log_Z"] + jnp.where(over, 0.0, rung.log_factor),
+            "variance": state["variance"] + jnp.where(over, 0.0, rung.variance),
             "step_size": step_size,
-            "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(new)),
+            "betas": jnp.where(over, state["betas"], state["betas"].at[k].set(rung.beta)),
             "step_sizes": state["step_sizes"].at[k - 1].set(step_size),
-            "log_ratios": state["log_ratios"].at[k].set(log_ratio),
-            "stuck": jnp.mean((tuned > 1) & (accepted < _REFUSED * tuned)),
+            "log_ratios": state["log_ratios"].at[k].set(rung.log_ratio),
+            "stuck": stuck,
             "moves": state["moves"] + count,
         }
 
@@ -149,40 +175,41 @@ def tempering(
     zero, none = jnp.zeros((), drawn.dtype), jnp.zeros((), jnp.int32)
     # More draws than particles: an ESS of twice their number is enough for the first temperature. Still more draws make it more
     # certain, not higher: moves at high temperatures are worth having.
-    beta, picks, factor, log_ratio = reweight(key_first, drawn, zero, max(2 / draws, 1 / 12) if draws > 2 else ess_share)
-    z = drawn[picks]
+    first = _reweight(key_first, bridge, drawn, zero, max(2 / draws, 1 / 12) if draws > 2 else plan.ess_share, num_particles)
+    z = drawn[first.picks]
     start = {
         "z": z,
-        "origin": picks,
-        "beta": beta,
+        "origin": first.picks,
+        "beta": first.beta,
         "level": none + 1,
         "rounds": none,
-        "history": jnp.zeros((extra + 1, *z.shape), z.dtype),
-        "log_Z": factor,
+        "history": jnp.zeros((plan.extra + 1, *z.shape), z.dtype),
+        "log_Z": first.log_factor,
+        "variance": first.variance,
         "step_size": zero + step_size,
-        "betas": jnp.ones(MAX_LEVELS, z.dtype).at[0].set(beta),
+        "betas": jnp.ones(MAX_LEVELS, z.dtype).at[0].set(first.beta),
         "step_sizes": jnp.zeros(MAX_LEVELS, z.dtype),
-        "log_ratios": jnp.zeros((MAX_LEVELS + 1, num_particles), z.dtype).at[0].set(log_ratio[:num_particles]),
+        "log_ratios": jnp.zeros((MAX_LEVELS + 1, num_particles), z.dtype).at[0].set(first.log_ratio[:num_particles]),
         "stuck": zero,
         "moves": none,
     }
     end = jax.lax.while_loop(go_on, level, start)
     return Tempering(
-        end["z"],
-        end["history"],
-        end["log_Z"][0],
-        end["log_Z"][1],
-        ess(log_ratio) / drawn.shape[0],
-        end["beta"],
-        end["level"],
-        end["betas"],
-        end["step_sizes"],
-        end["log_ratios"],
-        end["step_size"],
-        bulk_root(end["z"]),
-        end["stuck"],
-        jnp.sum(jnp.zeros(drawn.shape[0], jnp.int32).at[end["origin"]].set(1)),
-        end["moves"] * (leaps + 1),
+        z=end["z"],
+        history=end["history"],
+        log_Z_hat=end["log_Z"],
+        log_Z_variance=end["variance"],
+        base_share=ess(first.log_ratio) / drawn.shape[0],
+        beta=end["beta"],
+        num_levels=end["level"],
+        betas=end["betas"],
+        step_sizes=end["step_sizes"],
+        log_ratios=end["log_ratios"],
+        step_size=end["step_size"],
+        root=bulk_root(end["z"]),
+        stuck=end["stuck"],
+        origins=jnp.sum(jnp.zeros(drawn.shape[0], jnp.int32).at[end["origin"]].set(1)),
+        gradients=end["moves"] * (plan.leaps + 1),
         # One for each draw, and one at each temperature or later round: the weights.
-        draws + end["level"] - 1 + end["rounds"],
+        values=draws + end["level"] - 1 + end["rounds"],
     )
