@@ -12,7 +12,6 @@ import pytest
 from scipy.special import betaln
 
 import nestedvi as nvi
-from nestedvi.evaluate.pilot import pilot
 from nestedvi.evaluate.sample import ANSWERS
 
 LOG_Z = 5.0
@@ -172,6 +171,13 @@ def test_the_same_model_and_data_are_compiled_once():
     assert abs(other.log_Z - first.log_Z) > 0.5
 
 
+@pytest.mark.parametrize("method", ["smc", "nvi"])
+def test_a_density_that_grows_without_bound_is_refused(method):
+    """Its particles end on one point far away, where they differ by their rounding alone."""
+    with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
+        nvi.sample(lambda z: 0.1 * jnp.sum(z**2), jax.random.key(0), dim=2, method=method, num_particles=100)
+
+
 def test_progress_ends_when_a_search_fails():
     class Reporter:
         stopped = 0
@@ -240,14 +246,6 @@ def test_heavy_tails_are_not_passed_over():
     assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
     said = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
     assert tuple(said) == posterior.diagnosis
-
-
-def test_the_pilot_finds_place_and_size():
-    """Mean and spread of the target, to a fifth: good enough to start learning from."""
-    found = pilot(jax.random.key(5), nvi.Density(shifted).log_gamma, 3)
-    assert float(found.beta) == 1.0 and 1 < int(found.num_levels) < 200
-    assert (abs(found.mean - LOC) < 0.2 * SCALE).all(), found.mean
-    assert (abs(found.spread / SCALE - 1) < 0.2).all(), found.spread
 
 
 def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):

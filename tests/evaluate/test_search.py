@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.evaluate.locate import locate
+from nestedvi.evaluate.answer import Request
 from nestedvi.evaluate.runaway import RunawayError
+from nestedvi.evaluate.search import doubts, search
+from nestedvi.evaluate.smc import Plan
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +26,18 @@ PROPER = {
 }
 
 
+def place(key, log_gamma, dim, prior=None):
+    """Mean and spread of what a search finds, and what is doubtful about it."""
+    located, found = search(key, Request(nvi.Density(log_gamma), dim, prior=prior), 1000, Plan(0.6, 3, draws=4))
+    z = np.asarray(located.place(found.z))
+    return z.mean(axis=0), z.std(axis=0), doubts(found)
+
+
 @pytest.mark.parametrize("case", IMPROPER)
 def test_mass_that_runs_away_is_seen(case, key):
     dim, coordinate, log_gamma = IMPROPER[case]
     with pytest.raises(RunawayError, match="log Z runs away") as error:
-        locate(key, nvi.Density(log_gamma), dim)
+        place(key, log_gamma, dim)
     # Both ends of the ridge run away together.
     assert error.value.coordinate == coordinate or "ridge" in case
     assert error.value.after > 30 * error.value.before
@@ -39,25 +48,30 @@ def test_mass_that_runs_away_is_seen(case, key):
 def test_wide_is_not_improper(case, key):
     """The spread is right to a half, enough for a sampler to start from, also where the first search was far too narrow."""
     dim, spread, log_gamma = PROPER[case]
-    place, doubts = locate(key, nvi.Density(log_gamma), dim)
-    assert doubts == ()
-    assert (abs(np.asarray(place.spread) / spread - 1) < 0.5).all(), place.spread
+    _, found, said = place(key, log_gamma, dim)
+    assert said == () and (abs(found / spread - 1) < 0.5).all(), found
 
 
 def test_a_cauchy_is_proper(key):
-    place, _ = locate(key, nvi.Density(lambda z: -jnp.sum(jnp.log1p(z**2))), 2)
-    assert np.isfinite(np.asarray(place.spread)).all()
+    assert np.isfinite(place(key, lambda z: -jnp.sum(jnp.log1p(z**2)), 2)[1]).all()
 
 
 def test_a_collapse_is_not_called_no_mass(key):
     with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
-        locate(key, nvi.Density(lambda z: 0.1 * jnp.sum(z**2)), 2)
+        place(key, lambda z: 0.1 * jnp.sum(z**2), 2)
 
 
 def test_the_prior_says_where_to_look(key):
     """exp(−((z − 500)/0.01)²/2) with a prior of its own place and size."""
     prior = lambda key, num: 500 + 0.02 * jax.random.normal(key, (num, 1))  # noqa: E731
-    place, _ = locate(key, nvi.Density(lambda z: -0.5 * ((z[0] - 500) / 0.01) ** 2), 1, prior)
-    assert abs(float(place.mean[0]) - 500) < 0.005 and 0.008 < float(place.spread[0]) < 0.012
+    mean, spread, _ = place(key, lambda z: -0.5 * ((z[0] - 500) / 0.01) ** 2, 1, prior)
+    assert abs(mean[0] - 500) < 0.005 and 0.008 < spread[0] < 0.012
     with pytest.raises(nvi.DensityError, match=r"around draws of the prior.*Check the data"):
-        locate(key, nvi.Density(lambda z: jnp.nan * z[0]), 1, prior)
+        place(key, lambda z: jnp.nan * z[0], 1, prior)
+
+
+def test_the_search_finds_place_and_size(key):
+    """Mean and spread of the target, to a fifth: good enough to start learning from."""
+    loc, scale = np.array([3.0, -20.0, 0.5]), np.array([0.1, 4.0, 1.0])
+    mean, spread, said = place(key, lambda z: -0.5 * jnp.sum(((z - loc) / scale) ** 2), 3)
+    assert said == () and (abs(mean - loc) < 0.2 * scale).all() and (abs(spread / scale - 1) < 0.2).all(), (mean, spread)
