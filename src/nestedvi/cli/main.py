@@ -121,8 +121,12 @@ def sample(
     dim: Annotated[int | None, typer.Option(help="The size of a particle, for a log density.")] = None,
     method: Annotated[str | None, typer.Option(help="See 'nestedvi methods'.", show_default="that of nvi.sample")] = None,
     particles: Annotated[int | None, typer.Option(help="Weighted particles to return.", show_default="2000")] = None,
-    levels: Annotated[int | None, typer.Option(help="K, the number of densities.", show_default="the method's")] = None,
-    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="the method's")] = None,
+    levels: Annotated[
+        int | None, typer.Option(help="K, the number of densities (smc finds it).", show_default="the method's")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps of a row of nestedvi methods.", show_default="the method's")
+    ] = None,
     out: Annotated[str, typer.Option(help="Folder for posterior.json, posterior.nc and posterior.png.")] = "nestedvi-sample",
     seed: Seed = 0,
     as_json: Json = False,
