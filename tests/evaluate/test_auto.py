@@ -67,6 +67,7 @@ def test_temperatures_end_at_one_in_double_precision(x64):
         assert betas[-1] == 1.0 and betas[0] == 0.0 and np.all(np.diff(betas) > 0)
 
 
+@pytest.mark.slow
 def test_few_particles_still_leave_some_to_fit():
     """`sample` takes 20 particles: a seventh of them is held out, not all."""
     posterior = nvi.sample(three_modes, jax.random.key(0), dim=2, num_particles=20)

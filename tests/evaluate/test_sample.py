@@ -167,15 +167,15 @@ def test_the_same_model_and_data_are_compiled_once():
     again = nvi.sample(model, jax.random.key(0), model_args=(np.array([0.1, 0.4]),), method="smc", num_particles=100)
     # Once to look at its sites; every further trace would be one of a program that is compiled again.
     assert len(traced) == before + 1 and again.log_Z == first.log_Z
-    other = nvi.sample(model, jax.random.key(0), model_args=(np.array([0.1, 2.4]),), method="smc", num_particles=100)
-    assert abs(other.log_Z - first.log_Z) > 0.5
+    same, other = (nvi.NumpyroModel(model, (np.array([0.1, y]),)) for y in (0.4, 2.4))
+    structure = jax.tree.structure(nvi.NumpyroModel(model, (np.array([0.1, 0.4]),)))
+    assert jax.tree.structure(same) == structure != jax.tree.structure(other)
 
 
-@pytest.mark.parametrize("method", ["smc", "nvi"])
-def test_a_density_that_grows_without_bound_is_refused(method):
+def test_a_density_that_grows_without_bound_is_refused():
     """Its particles end on one point far away, where they differ by their rounding alone."""
     with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
-        nvi.sample(lambda z: 0.1 * jnp.sum(z**2), jax.random.key(0), dim=2, method=method, num_particles=100)
+        nvi.sample(lambda z: 0.1 * jnp.sum(z**2), jax.random.key(0), dim=2, method="smc", num_particles=100)
 
 
 def test_progress_ends_when_a_search_fails():
