@@ -50,6 +50,11 @@ def test_experts():
     check_draws(density, np.full(2, 2.25), np.full((2, 2), between) + np.eye(2) * (0.25 * 1 + 0.75 * 4))
 
 
+def test_weights_may_be_whole_numbers(key):
+    one = CorrelatedMixture(np.zeros((2, 2)), np.stack([np.eye(2)] * 2), [0, 0])
+    assert Experts((one, one), [0, 0]).sample(key).shape == one.sample(key).shape == (2,)
+
+
 def test_a_scale_mixture():
     density = ScaleMixture(2, (0.5, 4.0))
     expected = np.log(0.5 * sum(stats.norm(0, s).pdf(POINT).prod() for s in (0.5, 4.0)))

@@ -51,6 +51,8 @@ def test_an_expectation_by_hand():
     found = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(lambda z: z)
     # Mean 20/8; w̄ (x − mean) sums to (−2.5 + 4.5)/8 and (−3 + 1)/8 in the two batches.
     np.testing.assert_allclose(found, (2.5, np.sqrt(2 * 2 * 0.25**2)), rtol=1e-6)
+    both = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(lambda z: {"z": z, "twice": (2 * z, z > 0.5)})
+    assert both.mean["twice"][0] == pytest.approx(5.0) and both.mean["twice"][1] == pytest.approx(7 / 8)
     assert np.isnan(make_posterior(jnp.zeros(4), answer._replace(num_batches=1)).expectation(lambda z: z).stderr)
 
 

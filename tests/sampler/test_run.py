@@ -286,6 +286,9 @@ def test_moves_that_would_make_weights_improper_are_refused():
         nvi.compose(nvi.propose(base, base), nvi.propose(nvi.Transition(kernel), base))
     with pytest.raises(ValueError, match="needs a reverse kernel"):
         nvi.NestedSampler(base, nvi.Sequential([base, base]), [nvi.Transition(nvi.Independent(base))])
+    chain = nvi.Chain(nvi.stack(lambda key: nvi.Transition(gaussian_pair(key).forward), jax.random.key(1), 2))
+    with pytest.raises(ValueError, match="needs a reverse kernel"):
+        nvi.NestedSampler(base, nvi.Annealing(base, base, nvi.LinearSchedule(2)), [chain])
     path = nvi.StateSpace(TableChain(jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((2, 2))), jnp.zeros(3, int))
     for move, named in (
         (nvi.Transition(kernel, kernel), "a reverse kernel"),

@@ -55,7 +55,9 @@ class Experts(AbstractSampleable):
     log_weights: Float[Array, " parts"]
 
     def __init__(self, parts: Sequence[AbstractSampleable], log_weights):
-        self.parts, self.log_weights = tuple(parts), jnp.asarray(log_weights)
+        self.parts = tuple(parts)
+        log_weights = jnp.asarray(log_weights)
+        self.log_weights = log_weights.astype(jnp.result_type(float, log_weights))
 
     def log_parts(self, z: Vector) -> Float[Array, " parts"]:
         """log q_j(z) for every part."""

@@ -90,7 +90,8 @@ class CorrelatedMixture(AbstractSampleable):
     log_weights: Float[Array, " components"]
 
     def __init__(self, means, roots, log_weights):
-        self.means, self.roots, self.log_weights = jnp.asarray(means), jnp.asarray(roots), jnp.asarray(log_weights)
+        self.means, self.roots = jnp.asarray(means), jnp.asarray(roots)
+        self.log_weights = jnp.asarray(log_weights, self.means.dtype)
 
     def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
         """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""

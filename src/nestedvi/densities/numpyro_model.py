@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,40 +30,6 @@ __all__ = ["NumpyroModel"]
 Sites = dict[str, jax.Array]
 
 
-class _Call:
-    """A model with its arguments, equal to another with the same model and the same values: what was compiled for one serves
-    the other. Data stay constants of what is compiled (models may branch on them), so they are compared, not traced."""
-
-    def __init__(self, model: Callable, args: tuple, kwargs: dict[str, Any]):
-        self.model, self.args, self.kwargs = model, args, kwargs
-        self._leaves: list[Any]
-        self._structure: Any
-        self._leaves, self._structure = jax.tree.flatten((args, kwargs))
-
-    def __hash__(self) -> int:
-        return hash((self.model, self._structure, tuple(np.shape(x) for x in self._leaves)))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Call):
-            return NotImplemented
-        same = self.model == other.model and self._structure == other._structure
-        return same and all(map(_same, self._leaves, other._leaves))
-
-
-def _same(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer) or type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray | jax.Array):
-        return (
-            a.shape == b.shape
-            and a.dtype == b.dtype
-            and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=a.dtype.kind == "f")
-        )
-    return bool(a == b)
-
-
 class NumpyroModel(AbstractDensity):
     """A NumPyro model with its arguments: particles are dicts of unconstrained latent sites.
 
@@ -76,10 +41,13 @@ class NumpyroModel(AbstractDensity):
     ```
     """
 
-    _call: _Call = eqx.field(static=True)
+    # Functions rather than model and arguments: data must stay constants of the density, never become traced leaves of it.
+    _log_joint: Callable[[Sites], Scalar]
+    _constrain: Callable[[Sites], Sites]
+    _draw_all: Callable[[Key], Sites]
     example: Sites
-    name: str = eqx.field(static=True)
-    improper: tuple[str, ...] = eqx.field(static=True)
+    name: str
+    improper: tuple[str, ...]
 
     def __init__(self, model: Callable, model_args: Iterable[Any] = (), model_kwargs: Mapping[str, Any] | None = None):
         args, kwargs = tuple(model_args), dict(model_kwargs or {})
@@ -92,17 +60,17 @@ class NumpyroModel(AbstractDensity):
         latent = _latent_sites(trace, self.name)
         self.example = _unconstrained(latent)
         self.improper = tuple(name for name, site in latent.items() if _is_improper(site["fn"]))
-        self._call = _Call(model, args, kwargs)
+        self._log_joint = lambda z: -potential_energy(model, args, kwargs, z)
+        self._constrain = partial(constrain_fn, model, args, kwargs, return_deterministic=True)
+        self._draw_all = jax.vmap(lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs))))
 
     def log_gamma(self, z: Sites) -> Scalar:
         """log p(x, T(z)) + log |det ∂T/∂z|."""
-        call = self._call
-        return jnp.asarray(-potential_energy(call.model, call.args, call.kwargs, z))
+        return jnp.asarray(self._log_joint(z))
 
     def constrain(self, z: Sites) -> Sites:
         """Every latent site in its own support, and every deterministic site."""
-        call = self._call
-        return constrain_fn(call.model, call.args, call.kwargs, z, return_deterministic=True)
+        return self._constrain(z)
 
     def prior_draws(self, key: Key, num: int) -> Sites | None:
         """`num` unconstrained draws of the latent sites as the model samples them, data and factors left out.
@@ -111,7 +79,7 @@ class NumpyroModel(AbstractDensity):
         """
         if self.improper:
             return None
-        draws = _draw_all(self._call, jax.random.split(key, num))
+        draws = self._draw_all(jax.random.split(key, num))
         inside = np.ones(num, dtype=bool)
         for x in draws.values():
             inside &= np.isfinite(np.asarray(x)).reshape(num, -1).all(axis=1)
@@ -119,11 +87,6 @@ class NumpyroModel(AbstractDensity):
             raise ModelError(f"None of {num} draws from the prior of {self.name} is finite: check its scales.")
         rows = np.where(inside, np.arange(num), np.resize(np.flatnonzero(inside), num))
         return {name: x[rows] for name, x in draws.items()}
-
-
-@partial(jax.jit, static_argnames="call")
-def _draw_all(call: _Call, keys: Key) -> Sites:
-    return jax.vmap(lambda key: _unconstrained(_latent(_trace(key, call.model, call.args, call.kwargs))))(keys)
 
 
 def _said(error: Exception) -> str:

@@ -21,10 +21,10 @@ _KHAT, _STDERR, _ESS, _ROUNDING = 0.7, 0.5, 50.0, 0.01
 
 
 class Expectation(NamedTuple):
-    """A mean under the posterior and its standard error, both shaped like what was averaged."""
+    """A mean under the posterior and its standard error, both shaped like what was averaged (any pytree)."""
 
-    mean: np.ndarray
-    stderr: np.ndarray
+    mean: PyTree
+    stderr: PyTree
 
 
 class Posterior(NamedTuple):
@@ -54,8 +54,9 @@ class Posterior(NamedTuple):
         posterior.expectation(lambda sites: sites["slope"] > 0)
         ```
         """
-        values = np.asarray(jax.vmap(fn)(self.samples), np.float64)
-        return Expectation(*weighted_mean(values, self._weights(), self.batch))
+        leaves, structure = jax.tree.flatten(jax.vmap(fn)(self.samples))
+        found = [weighted_mean(np.asarray(x, np.float64), self._weights(), self.batch) for x in leaves]
+        return Expectation(*(jax.tree.unflatten(structure, part) for part in zip(*found, strict=True)))
 
     def resample(self, key: Key, num: int) -> PyTree:
         """`num` draws with equal weights, by systematic resampling, in random order."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,23 +11,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
-from nestedvi._types import Scalar
-from nestedvi.densities.base import AbstractDensity, as_density
+from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError
 from nestedvi.evaluate.answer import PriorDraws
 from nestedvi.evaluate.sites import element_names, named_sites
+from nestedvi.evaluate.traced import trace
 
 __all__ = ["Problem", "make_problem"]
 
 _SHAPE = "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one of them."
 
 
-class _Form(eqx.Module):
-    """How a vector is taken apart into a pytree. Two of one form are equal: what was compiled for one serves the other."""
-
-    structure: Any = eqx.field(static=True)
-    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+class _Form:
+    """How a vector is taken apart into a pytree."""
 
     def __init__(self, like: PyTree):
         leaves, self.structure = jax.tree.flatten(like)
@@ -44,28 +40,9 @@ class _Form(eqx.Module):
         return jax.tree.unflatten(self.structure, parts)
 
 
-class _OnVectors(AbstractDensity):
+def _on_vectors(density: AbstractDensity, form: _Form) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-
-    density: AbstractDensity
-    form: _Form
-
-    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
-        return self.density.log_gamma(self.form.unravel(z))
-
-
-class _Sites(eqx.Module):
-    """From a vector to the sites of a model."""
-
-    model: NumpyroModel
-    form: _Form
-
-    def __call__(self, z: Float[Array, " dim"]) -> PyTree:
-        return self.model.constrain(self.form.unravel(z))
-
-
-def _vector(z: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    return z
+    return Density(trace(lambda z: density.log_gamma(form.unravel(z)), jnp.zeros(form.size)))
 
 
 class Problem(NamedTuple):
@@ -132,7 +109,8 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be compared between models.",)
-    return Problem(_OnVectors(model, form), form.size, _names(model.example), _Sites(model, form), draws, remarks)
+    finish = trace(lambda z: model.constrain(form.unravel(z)), jnp.zeros(form.size))
+    return Problem(_on_vectors(model, form), form.size, _names(model.example), finish, draws, remarks)
 
 
 def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
@@ -160,8 +138,8 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")
-    finish = form.unravel if dim is None else _vector
-    return Problem(_OnVectors(density, form), form.size, _names(like), finish)
+    finish = trace(form.unravel if dim is None else lambda z: z, jnp.zeros(form.size))
+    return Problem(_on_vectors(density, form), form.size, _names(like), finish)
 
 
 def _names(like: PyTree) -> tuple[str, ...]:

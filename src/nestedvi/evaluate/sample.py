@@ -53,7 +53,7 @@ def sample(
     - `num_particles`: how many particles to return, from independent batches.
     - `num_steps`: of training, for rows of the methods table that learn.
 
-    What is compiled is kept: the same model or function with the same data answers again without compiling.
+    What is compiled is kept: the same model or function answers again without compiling, also for other data of the same shapes.
 
     Warns with every sentence of the posterior's `diagnosis`.
 

@@ -68,7 +68,7 @@ class Tempering(NamedTuple):
     stuck: Scalar
     origins: Int[Array, ""]
     gradients: Int[Array, ""]
-    values: Int[Array, ""]
+    values: Scalar
 
 
 class _Bridge(eqx.Module):

@@ -4,6 +4,7 @@
 kind run in a scan (parameters stacked on a leading axis); unequal levels are a Python loop around the same function.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, as_sampleable
 from nestedvi.errors import DensityError
 from nestedvi.kernels.base import AbstractFlow, AbstractTransition, Independent, Transition, check_stacked
+from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.langevin import LangevinTransition
 from nestedvi.particles.genealogy import lineage
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
@@ -125,6 +127,8 @@ class NestedSampler(eqx.Module):
 
 def _check_proper(path: AbstractPath, transition: AbstractTransition) -> None:
     """Refuses the combinations of densities and moves whose weights would be wrong without a sign of it."""
+    while isinstance(transition, Chain):
+        transition = transition.links
     if isinstance(path, AbstractFixedSupportPath):
         if isinstance(transition, Transition) and transition.reverse is None and not transition.forward.extends:
             raise ValueError(
@@ -274,7 +278,6 @@ class Run(NamedTuple):
         return jnp.sum(jnp.zeros(self.drawn_log_w.shape[0], jnp.int32).at[first].set(1))
 
 
-@eqx.filter_jit
 def run(
     key: Key, sampler: NestedSampler, num_particles: int, *, history: bool = False, draws: int = 1, flow: Flow = PLAIN
 ) -> Run:
@@ -287,8 +290,14 @@ def run(
       cheap, many draws from it make the first level's weights matter less. Those that go on are chosen systematically by weight,
       and log Ẑ is that of all.
     """
+    num_particles, draws = operator.index(num_particles), operator.index(draws)
     if num_particles < 1 or draws < 1:
         raise ValueError(f"A run needs at least one particle and one draw for each; got {num_particles} and {draws}.")
+    return _run(key, sampler, num_particles, bool(history), draws, flow)
+
+
+@eqx.filter_jit
+def _run(key: Key, sampler: NestedSampler, num_particles: int, history: bool, draws: int, flow: Flow) -> Run:
     key_first, key_rest = jax.random.split(key)
     start = nothing_in(draws * num_particles)
     first = terms(key_first, start, sampler.first_level(), sampler.path, flow)

@@ -38,7 +38,7 @@ class Objective(eqx.Module):
       a bias of order 1/S.
     - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
 
-    A bound is −log Ẑ itself, differentiated pathwise: only `learn` is for both.
+    A bound is −log Ẑ itself, differentiated pathwise: of all these only `learn` matters to it.
     """
 
     kind: Literal["nested", "bound"] = eqx.field(static=True)
