@@ -50,7 +50,9 @@ class NumpyroModel(AbstractDensity):
     improper: tuple[str, ...]
 
     def __init__(self, model: Callable, model_args: Iterable[Any] = (), model_kwargs: Mapping[str, Any] | None = None):
-        args, kwargs = tuple(model_args), dict(model_kwargs or {})
+        # Copies: arrays that their owner changes later must not change here, nor be taken by JAX for what they were.
+        own = lambda x: x.copy() if isinstance(x, np.ndarray) else x  # noqa: E731
+        args, kwargs = jax.tree.map(own, (tuple(model_args), dict(model_kwargs or {})))
         self.name = getattr(model, "__name__", type(model).__name__)
         _check_signature(model, self.name, args, kwargs)
         try:
