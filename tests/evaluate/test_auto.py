@@ -11,13 +11,14 @@ from nestedvi.evaluate.auto import _spread, freeze
 from nestedvi.evaluate.smc import MAX_LEVELS, Plan, tempering
 from three_modes import LOG_Z, MODES, SHARES, three_modes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def posterior():
     return nvi.sample(three_modes, jax.random.key(1), dim=2, num_particles=1000)
 
 
-@pytest.mark.slow
 def test_auto_finds_log_Z_and_every_mode(posterior):
     assert abs(posterior.log_Z - LOG_Z) < 5 * posterior.log_Z_stderr and posterior.log_Z_stderr < 0.02
     weights = np.exp(posterior.log_weights - jax.nn.logsumexp(posterior.log_weights))
@@ -67,7 +68,6 @@ def test_temperatures_end_at_one_in_double_precision(x64):
         assert betas[-1] == 1.0 and betas[0] == 0.0 and np.all(np.diff(betas) > 0)
 
 
-@pytest.mark.slow
 def test_few_particles_still_leave_some_to_fit():
     """`sample` takes 20 particles: a seventh of them is held out, not all."""
     posterior = nvi.sample(three_modes, jax.random.key(0), dim=2, num_particles=20)

@@ -10,15 +10,15 @@ from nestedvi.evaluate.answer import Request
 from nestedvi.evaluate.baseline import answer_smc
 from three_modes import LOG_Z, three_modes
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_smc_finds_log_Z_without_learning():
     answer = answer_smc(jax.random.key(1), Request(Density(three_modes), 2))
     assert abs(answer.log_Z - LOG_Z) < 5 * answer.log_Z_stderr
     assert answer.cost.learning == 0 and answer.cost.sampling > 0 and answer.diagnosis == ()
 
 
-@pytest.mark.slow
 def test_smc_says_when_batches_are_too_small_to_be_tuned_from():
     answer = answer_smc(jax.random.key(1), Request(Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 30, num_particles=40))
     assert any("too few for 30 dimensions" in sentence for sentence in answer.diagnosis)

@@ -11,6 +11,8 @@ from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.evaluate.smc import Plan, tempering
 from three_modes import three_modes
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_counts_its_gradients():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
