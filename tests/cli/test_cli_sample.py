@@ -71,6 +71,7 @@ def test_a_numpyro_model_from_a_file(command, tmp_path):
     assert abs(draws.mean() - mean) < 3 * content["sites"]["p"]["sd"] / np.sqrt(len(draws))
 
 
+@pytest.mark.slow
 def test_a_log_density_with_data_as_json(command):
     """exp(−|z − loc|²/2) in two dimensions: log Z = log 2π, the mean where the data say."""
     np.savez("place.npz", loc=np.array([3.0, -1.0]))

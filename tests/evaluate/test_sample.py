@@ -104,6 +104,7 @@ def test_a_numpyro_model_gives_its_evidence_and_its_sites():
     np.testing.assert_allclose(posterior.samples["odds"], p / (1 - p), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_prior_far_away_is_where_the_search_starts():
     """θ ~ N(10⁶, 100²), one observation: without the prior's draws the search would begin ten thousand of its widths away."""
 
@@ -241,6 +242,7 @@ def test_a_density_without_mass_is_refused_before_training():
         nvi.sample(nothing, jax.random.key(0), dim=2, method="nvi", num_steps=10**9)
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_not_passed_over():
     """Cauchy tails in two dimensions, weighted against a Gaussian: k̂ warns."""
     heavy = lambda z: -jnp.sum(jnp.log1p((z / 0.01) ** 2)) - 2 * np.log(np.pi * 0.01)  # noqa: E731

@@ -82,6 +82,7 @@ def test_bad_instances_are_counted_and_left_out():
         train(24, np.full(32, np.nan, np.float32), max_nonfinite=5)
 
 
+@pytest.mark.slow
 def test_an_absurd_series_does_not_poison_the_networks_of_an_hmm():
     """Encoder, kernel and heuristic learn from the sound series of a batch; their parameters stay finite and log Ẑ rises."""
     model = GaussianHMM(num_clusters=2, nu=0.1)
