@@ -14,11 +14,12 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.compound import Experts
 from nestedvi.evaluate.answer import Answer, Cost, Request
-from nestedvi.evaluate.batches import answer_from_runs, log_shift, run_batches
+from nestedvi.evaluate.batches import answer_from_runs, run_batches
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.kernels.hmc import Hamiltonian
 from nestedvi.particles.resampling import Resampling
+from nestedvi.particles.weights import log_Z_hat
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked
@@ -79,12 +80,12 @@ def answer_auto(key: Key, request: Request) -> Answer:
             seen = [*seen[-1:], found.history] if r > 0 else [found.history]
         sampler = freeze(base, located, found, request.num_levels or _LEVELS)
         runs = run_batches(jax.random.split(keys[-1], _BATCHES), sampler, -(-num_particles // _BATCHES), _DRAWS)
-        stages.done(log_Z=jax.nn.logsumexp(runs.log_Z_hat) - np.log(_BATCHES))
+        stages.done(log_Z=log_Z_hat(runs.log_Z_hat))
     answer = answer_from_runs(runs, located, num_particles)
     moves = sampler.num_levels - 1
     # A frozen level's weights take two values: of where a move begins and where it ends.
     cost = Cost(gradients, moves * (_LEAPS + 1), values + _DRAWS + 2 * moves)
-    said = (*doubts(found), *_restless(float(found.log_Z_hat), float(answer.log_Z - log_shift(located)), answer.log_Z_stderr))
+    said = (*doubts(found), *_restless(float(found.log_Z_hat), answer.log_Z, answer.log_Z_stderr))
     return answer._replace(diagnosis=said, sampler=sampler, cost=cost, drawn_log_w=runs.drawn_log_w.reshape(-1))
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.evaluate.answer import Answer, Cost, Request
-from nestedvi.evaluate.batches import log_shift
 from nestedvi.evaluate.search import Stages, doubts, search
 from nestedvi.evaluate.smc import Plan, Tempering, tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
@@ -43,30 +42,27 @@ def answer_smc(key: Key, request: Request) -> Answer:
             found.append(tempering(k, base, located, _FINE, num_particles=per_batch, step_size=coarse.step_size))
             stages.done(log_Z=found[-1].log_Z_hat)
     z = jnp.concatenate([f.z for f in found])
-    shift = log_shift(located)
     estimates = jnp.stack([f.log_Z_hat for f in found])
     log_Z, between = log_Z_hat_stderr(estimates)
     # Four batches may agree by chance: they are not believed to be closer than their own weights make likely.
     within = np.sqrt(np.mean([f.log_Z_variance for f in found]) / _BATCHES)
     # Particles of a batch are equally weighted; batches count by their estimates.
-    log_w = jnp.repeat(estimates, per_batch)[:num_particles] + shift
+    log_w = jnp.repeat(estimates, per_batch)[:num_particles]
     said = (*{sentence for f in found for sentence in doubts(f)}, *_too_few(per_batch, dim), *_stalled(found, per_batch))
-    gradients, values = (
-        float(first) * num_coarse / num_particles + float(np.mean(rest))
-        for first, rest in (
-            (coarse.gradients, [f.gradients for f in found]),
-            (coarse.values, [f.values for f in found]),
-        )
-    )
+
+    def asked(name: str) -> float:
+        """Of the target, for each particle that is returned."""
+        return float(getattr(coarse, name)) * num_coarse / num_particles + float(np.mean([getattr(f, name) for f in found]))
+
     return Answer(
         located.place(z)[:num_particles],
         log_w,
-        float(log_Z) + shift,
+        float(log_Z),
         max(float(between), float(within)),
         num_batches=_BATCHES,
         num_ancestors=sum(int(f.origins) for f in found),
         diagnosis=said,
-        cost=Cost(0.0, gradients, values),
+        cost=Cost(0.0, asked("gradients"), asked("values")),
         weighted=False,
     )
 

@@ -10,7 +10,7 @@ from nestedvi.evaluate.locate import Located
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.sampler.nested import NestedSampler, Run, check_run, run
 
-__all__ = ["answer_from_runs", "log_shift", "run_batches"]
+__all__ = ["answer_from_runs", "run_batches"]
 
 
 @eqx.filter_jit
@@ -23,17 +23,12 @@ def run_batches(keys: Key, sampler: NestedSampler, num_particles: int, draws: in
 _num_ancestors = jax.jit(jax.vmap(lambda one: one.num_ancestors))
 
 
-def log_shift(located: Located) -> float:
-    """What log Z in the density's own coordinates has more than in those it was located in."""
-    return float(jnp.sum(jnp.log(located.scale)))
-
-
 def answer_from_runs(runs: Run, located: Located, num_particles: int) -> Answer:
     """The batches' particles as one answer in the density's own coordinates; raises if a level failed."""
     num_batches, per_batch, dim = runs.particles.z.shape
     check_run(runs.info, per_batch)
     log_Z, stderr = log_Z_hat_stderr(runs.log_Z_hat)
     z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
-    log_w = runs.particles.log_w.reshape(-1)[:num_particles] + log_shift(located)
+    log_w = runs.particles.log_w.reshape(-1)[:num_particles]
     ancestors = int(jnp.sum(_num_ancestors(runs)))
-    return Answer(z, log_w, float(log_Z) + log_shift(located), float(stderr), num_batches, ancestors)
+    return Answer(z, log_w, float(log_Z), float(stderr), num_batches, ancestors)

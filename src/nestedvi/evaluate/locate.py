@@ -16,14 +16,14 @@ _ROUNDING = 10.0
 
 
 class Located(AbstractDensity):
-    """A density in coordinates u with z = centre + scale · u."""
+    """A density in coordinates u with z = centre + scale · u; the determinant is counted, so that log Z is the same."""
 
     density: AbstractDensity
     centre: Float[Array, " dim"]
     scale: Float[Array, " dim"]
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
-        return self.density.log_gamma(self.place(z))
+        return self.density.log_gamma(self.place(z)) + jnp.sum(jnp.log(self.scale))
 
     def place(self, u: Float[Array, "*rest dim"]) -> Float[Array, "*rest dim"]:
         """The density's own coordinates."""

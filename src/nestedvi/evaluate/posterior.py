@@ -145,13 +145,12 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
     """A posterior from samples in the user's form and the answer that they are from, with its effective sample size, k̂ and
     diagnosis; `remarks` are what was known before the weights."""
     log_w, log_Z, stderr = jnp.asarray(answer.log_w), float(answer.log_Z), float(answer.log_Z_stderr)
-    weights = [w for w in (log_w, answer.drawn_log_w) if w is not None]
     size = float(ess(log_w))
     if answer.num_ancestors is not None:
         size = min(size, float(answer.num_ancestors))
+    weights = [w for w in (log_w, answer.drawn_log_w) if w is not None and answer.weighted]
     # Few particles have too few large weights for a k̂ of their own: what there is counts.
-    tails = np.array([khat(np.asarray(w)) for w in weights]) if answer.weighted else np.array([np.nan])
-    tail = float(np.max(tails[~np.isnan(tails)], initial=-np.inf)) if not np.isnan(tails).all() else float("nan")
+    tail = max((k for k in map(khat, weights) if not np.isnan(k)), default=float("nan"))
     rounding = abs(log_Z) * float(jnp.finfo(log_w.dtype).eps)
     diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail, rounding))
     batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)

@@ -1,6 +1,5 @@
 """From what a user has (a NumPyro model, a density, a function) to a density on vectors, and the way back. It runs no sampler."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,29 +19,13 @@ from nestedvi.evaluate.traced import trace
 
 __all__ = ["Problem", "make_problem"]
 
+Vector = Float[Array, " dim"]
 _SHAPE = "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one of them."
 
 
-class _Form:
-    """How a vector is taken apart into a pytree."""
-
-    def __init__(self, like: PyTree):
-        leaves, self.structure = jax.tree.flatten(like)
-        self.shapes = tuple(np.shape(x) for x in leaves)
-
-    @property
-    def size(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def unravel(self, z: Float[Array, " dim"]) -> PyTree:
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        parts = [z[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, self.shapes, strict=True)]
-        return jax.tree.unflatten(self.structure, parts)
-
-
-def _on_vectors(density: AbstractDensity, form: _Form) -> AbstractDensity:
+def _on_vectors(density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return Density(trace(lambda z: density.log_gamma(form.unravel(z)), jnp.zeros(form.size)))
+    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
 
 
 class Problem(NamedTuple):
@@ -52,7 +35,7 @@ class Problem(NamedTuple):
     density: AbstractDensity
     dim: int
     names: tuple[str, ...]
-    finish: Callable[[Float[Array, " dim"]], PyTree]
+    finish: Callable[[Vector], PyTree]
     prior: PriorDraws | None = None
     remarks: tuple[str, ...] = ()
 
@@ -103,14 +86,14 @@ def _model(thing: Any, model_args: Iterable[Any], model_kwargs: Mapping[str, Any
 def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
     if has_data:
         raise ValueError("This NumpyroModel holds its data already: leave out model_args and model_kwargs.")
-    form = _Form(model.example)
+    flat, unravel = ravel_pytree(model.example)
     draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
     remarks: tuple[str, ...] = ()
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be compared between models.",)
-    finish = trace(lambda z: model.constrain(form.unravel(z)), jnp.zeros(form.size))
-    return Problem(_on_vectors(model, form), form.size, _names(model.example), finish, draws, remarks)
+    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+    return Problem(_on_vectors(model, unravel, flat.size), flat.size, _names(model.example), finish, draws, remarks)
 
 
 def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
@@ -124,8 +107,8 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         like = jnp.zeros(dim) if dim is not None else jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), example)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The example of a particle must be a pytree of numbers: {_first_line(error)}") from error
-    form = _Form(like)
-    if not form.size:
+    flat, unravel = ravel_pytree(like)
+    if not flat.size:
         raise ValueError("A particle has at least one coordinate; the example has none.")
     shapes = jax.tree.map(lambda x: x.shape, like)
     try:
@@ -138,8 +121,7 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")
-    finish = trace(form.unravel if dim is None else lambda z: z, jnp.zeros(form.size))
-    return Problem(_on_vectors(density, form), form.size, _names(like), finish)
+    return Problem(_on_vectors(density, unravel, flat.size), flat.size, _names(like), trace(unravel, flat))
 
 
 def _names(like: PyTree) -> tuple[str, ...]:

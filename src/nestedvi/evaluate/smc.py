@@ -15,6 +15,7 @@ from nestedvi._types import Ancestors, Key, LogWeights, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.evaluate.tempered import next_beta
 from nestedvi.kernels.hmc import hamiltonian_step
+from nestedvi.particles.genealogy import num_distinct
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.train.em import bulk_root
@@ -208,7 +209,7 @@ def tempering(
         step_size=end["step_size"],
         root=bulk_root(end["z"]),
         stuck=end["stuck"],
-        origins=jnp.sum(jnp.zeros(drawn.shape[0], jnp.int32).at[end["origin"]].set(1)),
+        origins=num_distinct(end["origin"], drawn.shape[0]),
         gradients=end["moves"] * (plan.leaps + 1),
         # One for each draw, and one at each temperature or later round: the weights.
         values=draws + end["level"] - 1 + end["rounds"],

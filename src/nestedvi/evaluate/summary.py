@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 from nestedvi.evaluate.sites import element_names, named_sites
 
-__all__ = ["QUANTILES", "Row", "Summary", "scalar_elements", "summarise"]
+__all__ = ["QUANTILES", "Row", "Summary", "scalar_elements", "summarise", "weighted_mean"]
 
 QUANTILES = {"5%": 0.05, "50%": 0.5, "95%": 0.95}
 COLUMNS = ("mean", "error", "sd", *QUANTILES)

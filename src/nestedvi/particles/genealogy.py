@@ -6,7 +6,7 @@ from jaxtyping import Array, Int, PyTree
 
 from nestedvi._types import Ancestors
 
-__all__ = ["distinct_ancestors", "lineage", "trajectories"]
+__all__ = ["distinct_ancestors", "lineage", "num_distinct", "trajectories"]
 
 
 def lineage(ancestors: Int[Array, "moves particles"]) -> Int[Array, "levels particles"]:
@@ -28,6 +28,9 @@ def trajectories(zs: PyTree, ancestors: Int[Array, "moves particles"]) -> PyTree
 
 def distinct_ancestors(ancestors: Int[Array, "moves particles"]) -> Int[Array, " levels"]:
     """How many particles of each level have a descendant at the end."""
-    index = lineage(ancestors)
-    alive = jax.vmap(lambda row: jnp.zeros(row.shape[0], bool).at[row].set(True))(index)
-    return jnp.sum(alive, axis=1)
+    return jax.vmap(lambda row: num_distinct(row, row.shape[0]))(lineage(ancestors))
+
+
+def num_distinct(index: Ancestors, num: int) -> Int[Array, ""]:
+    """How many of 0 … num − 1 occur."""
+    return jnp.sum(jnp.zeros(num, bool).at[index].set(True))

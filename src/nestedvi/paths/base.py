@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Particle, Scalar
 
-__all__ = ["AbstractFixedSupportPath", "AbstractPath", "AbstractPreparedPath", "trainable_fields"]
+__all__ = ["AbstractFixedSupportPath", "AbstractPath", "AbstractPreparedPath", "at_level", "trainable_fields"]
 
 
 class AbstractPath(eqx.Module):
@@ -86,6 +86,11 @@ class AbstractPreparedPath(AbstractPath):
     @abc.abstractmethod
     def prepare(self, z: PyTree) -> tuple["AbstractPreparedPath", PyTree]:
         """The path with its table for S first-level particles (leading axis S), and those particles knowing their rows."""
+
+
+def at_level(tree: PyTree, j: Any) -> PyTree:
+    """Entry (or slice) j of the leading axis that all arrays of a stack share; what is no array is the same at every level."""
+    return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, tree)
 
 
 def trainable_fields(path: AbstractPath, *names: str) -> PyTree:

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Particle, Scalar
 from nestedvi.densities.base import AbstractDensity, as_density
-from nestedvi.paths.base import AbstractFixedSupportPath
+from nestedvi.paths.base import AbstractFixedSupportPath, at_level
 from nestedvi.paths.schedules import check_num_levels
 
 __all__ = ["Sequential", "StackedDensities"]
@@ -77,8 +77,7 @@ class StackedDensities(AbstractFixedSupportPath):
             got = ", ".join(str(size[0]) if size else "none" for size in sorted(sizes)) or "no arrays"
             raise ValueError(f"Stacked densities must share one leading axis of size K; got sizes {got}.")
         check_num_levels(sizes.pop()[0])
-        rows = lambda at: jax.tree.map(lambda x: x[at] if eqx.is_array(x) else x, stacked)  # noqa: E731
-        self.inner, self.target, self.learn = rows(slice(None, -1)), rows(-1), learn
+        self.inner, self.target, self.learn = at_level(stacked, slice(None, -1)), at_level(stacked, -1), learn
 
     @property
     def num_levels(self) -> int:

@@ -21,11 +21,11 @@ from nestedvi.errors import DensityError
 from nestedvi.kernels.base import AbstractFlow, AbstractTransition, Independent, Transition, check_stacked
 from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.langevin import LangevinTransition
-from nestedvi.particles.genealogy import lineage
+from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath, at_level
 from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
 
 __all__ = [
@@ -120,7 +120,7 @@ class NestedSampler(eqx.Module):
         elif isinstance(self.transitions, Shared):
             transition = self.transitions.transition
         else:
-            transition = _index(self.transitions.transition, j)
+            transition = at_level(self.transitions.transition, j)
         resampling = self.resampling[j] if isinstance(self.resampling, tuple) else self.resampling
         return Level(transition, _theta_at(thetas, j), _theta_at(thetas, j + 1), resampling)
 
@@ -150,11 +150,7 @@ def _is_ragged(thetas: Any) -> bool:
 
 
 def _theta_at(thetas: Any, j: int) -> PyTree:
-    return thetas[j] if _is_ragged(thetas) else _index(thetas, j)
-
-
-def _index(tree: PyTree, j: Any) -> PyTree:
-    return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, tree)
+    return thetas[j] if _is_ragged(thetas) else at_level(thetas, j)
 
 
 def scan_levels(
@@ -180,7 +176,7 @@ def scan_levels(
 def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Level]]:
     """Levels 2 … K as arrays with a leading axis K-1, and how to make a `Level` of one slice; for scan and vmap."""
     thetas = sampler.path.thetas()
-    prevs, currents = (_index(thetas, s) for s in (slice(None, -1), slice(1, None)))
+    prevs, currents = (at_level(thetas, s) for s in (slice(None, -1), slice(1, None)))
     assert not isinstance(sampler.transitions, tuple) and not isinstance(sampler.resampling, tuple)
     transition, resampling = sampler.transitions.transition, sampler.resampling
     per_level = transition if isinstance(sampler.transitions, Stacked) else None
@@ -215,7 +211,7 @@ def prepare(sampler: NestedSampler, particles: Particles) -> tuple[NestedSampler
 
 def restart(sampler: NestedSampler, i: int) -> NestedSampler:
     """The i-th of samplers that were built and trained side by side (`nvi.stack`, `nvi.fit(restarts=…)`)."""
-    return _index(sampler, i)
+    return at_level(sampler, i)
 
 
 class LevelInfo(NamedTuple):
@@ -274,8 +270,7 @@ class Run(NamedTuple):
     @property
     def num_ancestors(self) -> Int[Array, ""]:
         """How many of the first level's draws the final particles descend from."""
-        first = self.picks[lineage(self.ancestors)[0]]
-        return jnp.sum(jnp.zeros(self.drawn_log_w.shape[0], jnp.int32).at[first].set(1))
+        return num_distinct(self.picks[lineage(self.ancestors)[0]], self.drawn_log_w.shape[0])
 
 
 def run(
