@@ -2,9 +2,10 @@
 
     python benchmarks/vs_coix.py --out results/bench
 
-The same task for both: the ring of eight modes, residual Gaussian kernels with 50 hidden units, Adam 1e-3. coix is timed in its
-own training loop (`coix.util.train`) and with its loss inside `lax.scan`. Rounds alternate between the contenders, so that a busy
-machine slows all of them; the reported ratio is the median over rounds of the ratio within a round.
+The same task for both: the ring of eight modes, residual Gaussian kernels with 50 hidden units,
+Adam 1e-3. coix is timed in its own training loop (`coix.util.train`) and with its loss inside
+`lax.scan`. Rounds alternate between the contenders, so that a busy machine slows all of them; the
+reported ratio is the median over rounds of the ratio within a round.
 """
 
 import argparse
@@ -23,14 +24,16 @@ import numpyro.distributions as dist
 import optax
 
 import nestedvi as nvi
-from nestedvi.report.files import output_folder, provenance, write_json, write_text
+from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.train.fit import Trainer
 
 HIDDEN = 50
 
 
 def coix_params(key, num_levels):
-    """Stacked kernels like ours: random hidden layer, output layers at zero, unit noise; a monotone schedule."""
+    """Stacked kernels like ours: random hidden layer, output layers at zero, unit noise; a monotone
+    schedule.
+    """
 
     def kernels(key):
         weight, bias = jax.random.split(key)
@@ -45,13 +48,19 @@ def coix_params(key, num_levels):
         }
 
     forward, reverse = jax.random.split(key)
-    return {"forward": kernels(forward), "reverse": kernels(reverse), "logits": jnp.zeros(num_levels - 1)}
+    return {
+        "forward": kernels(forward),
+        "reverse": kernels(reverse),
+        "logits": jnp.zeros(num_levels - 1),
+    }
 
 
 def coix_program(params, method, num_levels, num_particles, unroll):
     """NVIR* (learned schedule) or AVO (linear) as a coix program."""
     if method == "nvir-star":
-        betas = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jax.nn.softmax(params["logits"]))[:-1], jnp.ones(1)])
+        betas = jnp.concatenate(
+            [jnp.zeros(1), jnp.cumsum(jax.nn.softmax(params["logits"]))[:-1], jnp.ones(1)]
+        )
     else:
         betas = jnp.linspace(0.0, 1.0, num_levels)
     modes = nvi.ring_modes()
@@ -71,10 +80,18 @@ def coix_program(params, method, num_levels, num_particles, unroll):
     def kernel(which, k, inputs):
         return numpyro.sample("x", dist.Normal(*net(params[which], k, inputs["x"])).to_event(1))
 
-    plate = lambda fn: numpyro.plate("particle", num_particles, dim=-1)(fn)  # noqa: E731
-    targets = lambda k: plate(partial(target, k))  # noqa: E731
-    forwards = lambda k: plate(partial(kernel, "forward", k))  # noqa: E731
-    reverses = lambda k: plate(partial(kernel, "reverse", k))  # noqa: E731
+    def plate(fn):
+        return numpyro.plate("particle", num_particles, dim=-1)(fn)
+
+    def targets(k):
+        return plate(partial(target, k))
+
+    def forwards(k):
+        return plate(partial(kernel, "forward", k))
+
+    def reverses(k):
+        return plate(partial(kernel, "reverse", k))
+
     if unroll:
         targets = [targets(k) for k in range(num_levels)]
         forwards = [forwards(k) for k in range(num_levels - 1)]
@@ -94,7 +111,11 @@ class CoixLoop:
 
     def __init__(self, method, levels, particles, steps):
         self.loss = partial(coix_loss, method=method, num_levels=levels, num_particles=particles)
-        self.params, self.steps, self.optimiser = coix_params(jax.random.key(0), levels), steps, optax.adam(1e-3)
+        self.params, self.steps, self.optimiser = (
+            coix_params(jax.random.key(0), levels),
+            steps,
+            optax.adam(1e-3),
+        )
         self.jitted = None
         began = time.perf_counter()
         self._train(1)
@@ -107,7 +128,9 @@ class CoixLoop:
             return self.jitted
 
         with contextlib.redirect_stdout(io.StringIO()):
-            result = coix.util.train(self.loss, self.params, self.optimiser, steps, jit_compile=jit_once, log_every=10**9)
+            result = coix.util.train(
+                self.loss, self.params, self.optimiser, steps, jit_compile=jit_once, log_every=10**9
+            )
         jax.block_until_ready(result)
 
     def time(self):
@@ -135,7 +158,11 @@ class CoixScan:
             steps,
         )
         began = time.perf_counter()
-        self.compiled = jax.jit(lambda carry, keys: jax.lax.scan(step, carry, keys)).lower(self.carry, self.keys).compile()
+        self.compiled = (
+            jax.jit(lambda carry, keys: jax.lax.scan(step, carry, keys))
+            .lower(self.carry, self.keys)
+            .compile()
+        )
         self.compile_seconds = time.perf_counter() - began
 
     def time(self):
@@ -171,7 +198,10 @@ def compare_steps(method, levels, particles, steps, rounds):
         for name, contender in runs.items():
             times[name].append(contender.time())
     times = {name: xs[1:] for name, xs in times.items()}
-    ratio = lambda name: statistics.median(a / b for a, b in zip(times[name], times["nestedvi"], strict=True))  # noqa: E731
+
+    def ratio(name):
+        return statistics.median(a / b for a, b in zip(times[name], times["nestedvi"], strict=True))
+
     return {
         "method": method,
         "levels": levels,
@@ -188,16 +218,26 @@ def compare_steps(method, levels, particles, steps, rounds):
 def temporaries(method, levels, particles):
     """XLA's temporary bytes of one gradient, ours (sequential) and coix's (rolled loop)."""
     key, row = jax.random.key(0), nvi.get_method(method)
-    sampler = nvi.build(row, key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=levels)
+    sampler = nvi.build(
+        row,
+        key,
+        target=nvi.ring(),
+        initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+        num_levels=levels,
+    )
     trainer = Trainer(sampler, row.make_objective(), None, "sequential", particles, None)
 
     def ours(key, params, fixed):
-        return nvi.gradient(key, trainer.sampler(params, fixed), row.make_objective(), particles).grads
+        return nvi.gradient(
+            key, trainer.sampler(params, fixed), row.make_objective(), particles
+        ).grads
 
     def theirs(key, params):
         return jax.grad(coix_loss, has_aux=True)(params, key, method, levels, particles)[0]
 
-    size = lambda fn, *args: int(jax.jit(fn).lower(*args).compile().memory_analysis().temp_size_in_bytes)  # noqa: E731
+    def size(fn, *args):
+        return int(jax.jit(fn).lower(*args).compile().memory_analysis().temp_size_in_bytes)
+
     return {
         "levels": levels,
         "particles": particles,
@@ -211,18 +251,28 @@ def table(steps, memory) -> str:
     lines = [
         "# Training step against coix",
         "",
-        "| method | K | particles | nestedvi | coix loop | coix in scan | faster than loop | than scan |",
+        (
+            "| method | K | particles | nestedvi | coix loop | coix in scan | faster than loop |"
+            " than scan |"
+        ),
     ]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for row in steps:
         micro = {name: f"{1e6 * s:.0f} µs" for name, s in row["step_seconds"].items()}
-        ratios = f"{row['times_faster_than_coix_loop']:.2f}× | {row['times_faster_than_coix_scan']:.2f}×"
+        ratios = (
+            f"{row['times_faster_than_coix_loop']:.2f}× | {row['times_faster_than_coix_scan']:.2f}×"
+        )
         head = f"| {row['method']} | {row['levels']} | {row['particles']} | "
-        lines.append(head + f"{micro['nestedvi']} | {micro['coix_loop']} | {micro['coix_scan']} | {ratios} |")
+        lines.append(
+            head + f"{micro['nestedvi']} | {micro['coix_loop']} | {micro['coix_scan']} | {ratios} |"
+        )
     lines += [
         "",
         "Compilation: "
-        + "; ".join(f"{r['method']} " + ", ".join(f"{n} {s:.1f} s" for n, s in r["compile_seconds"].items()) for r in steps),
+        + "; ".join(
+            f"{r['method']} " + ", ".join(f"{n} {s:.1f} s" for n, s in r["compile_seconds"].items())
+            for r in steps
+        ),
     ]
     lines += [
         "",
@@ -232,22 +282,32 @@ def table(steps, memory) -> str:
         "|---|---|---|---|---|",
     ]
     for row in memory:
-        sizes = " | ".join(f"{row[name] / 1e6:.2f} MB" for name in ("nestedvi_bytes", "coix_bytes", "parameter_bytes"))
+        sizes = " | ".join(
+            f"{row[name] / 1e6:.2f} MB"
+            for name in ("nestedvi_bytes", "coix_bytes", "parameter_bytes")
+        )
         lines.append(f"| {row['levels']} | {row['particles']} | {sizes} |")
     return "\n".join(lines) + "\n"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("results/bench"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=300)
     args = parser.parse_args()
     folder = output_folder(args.out)
-    steps = [compare_steps(method, 8, 36, args.steps, args.rounds) for method in ("nvir-star", "avo")]
+    steps = [
+        compare_steps(method, 8, 36, args.steps, args.rounds) for method in ("nvir-star", "avo")
+    ]
     memory = [temporaries("nvir-star", levels, 1000) for levels in (8, 32, 128)]
     text = table(steps, memory)
-    write_json(folder / "vs_coix.json", {"steps": steps, "temporaries": memory, "coix": "0.1.0", **provenance(0)})
+    write_json(
+        folder / "vs_coix.json",
+        {"steps": steps, "temporaries": memory, "coix": "0.1.0", **provenance(0)},
+    )
     write_text(folder / "vs_coix.md", text)
     print(text)
 

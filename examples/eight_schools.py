@@ -1,4 +1,5 @@
-"""Eight schools: posterior and evidence of a hierarchical NumPyro model, checked against a one-dimensional integral.
+"""Eight schools: posterior and evidence of a hierarchical NumPyro model, checked against a
+one-dimensional integral.
 
 python examples/eight_schools.py
 """
@@ -28,9 +29,14 @@ def schools(error, effect=None):
 
 
 def exact_log_Z():
-    """Given τ the effects are jointly Gaussian, with covariance diag(τ² + error²) + 25; log τ is left, on a grid."""
+    """Given τ the effects are jointly Gaussian, with covariance diag(τ² + error²) + 25; log τ is
+    left, on a grid.
+    """
     log_tau = jnp.linspace(-12.0, 9.0, 421)
-    marginal = lambda t: dist.MultivariateNormal(jnp.zeros(8), jnp.diag(jnp.exp(2 * t) + ERROR**2) + 25.0)  # noqa: E731
+
+    def marginal(t):
+        return dist.MultivariateNormal(jnp.zeros(8), jnp.diag(jnp.exp(2 * t) + ERROR**2) + 25.0)
+
     log_y = jax.vmap(lambda t: marginal(t).log_prob(EFFECT))(log_tau)
     log_prior = dist.HalfCauchy(5.0).log_prob(jnp.exp(log_tau)) + log_tau
     return jax.nn.logsumexp(log_y + log_prior) + jnp.log(log_tau[1] - log_tau[0])
@@ -42,7 +48,11 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 posterior = nvi.sample(
-    schools, jax.random.key(args.seed), model_args=(ERROR,), model_kwargs={"effect": EFFECT}, method=args.method
+    schools,
+    jax.random.key(args.seed),
+    model_args=(ERROR,),
+    model_kwargs={"effect": EFFECT},
+    method=args.method,
 )
 print(posterior.summary())
 print(f"log Z = {posterior.log_Z:.4f} ± {posterior.log_Z_stderr:.4f} (exact {exact_log_Z():.4f})")

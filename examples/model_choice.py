@@ -1,4 +1,5 @@
-"""A line or a parabola? Two regressions compared by their evidence, each checked against its closed form.
+"""A line or a parabola? Two regressions compared by their evidence, each checked against its closed
+form.
 
 python examples/model_choice.py
 """
@@ -23,7 +24,9 @@ def regression(features, y):
 
 
 def exact_log_Z(features, y):
-    return float(dist.MultivariateNormal(0.0, features @ features.T + NOISE**2 * jnp.eye(len(y))).log_prob(y))
+    return float(
+        dist.MultivariateNormal(0.0, features @ features.T + NOISE**2 * jnp.eye(len(y))).log_prob(y)
+    )
 
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -40,7 +43,13 @@ for name, degree in (("line", 1), ("parabola", 2)):
     key = jax.random.key(args.seed + degree)
     found[name] = nvi.sample(regression, key, model_args=(features, y), method=args.method)
     truth[name] = exact_log_Z(features, y)
-    print(f"{name:<9} log Z = {found[name].log_Z:.4f} ± {found[name].log_Z_stderr:.4f} (exact {truth[name]:.4f})")
+    print(
+        f"{name:<9} log Z = {found[name].log_Z:.4f} ± {found[name].log_Z_stderr:.4f} (exact"
+        f" {truth[name]:.4f})"
+    )
 gain = found["parabola"].log_Z - found["line"].log_Z
 error = np.hypot(found["parabola"].log_Z_stderr, found["line"].log_Z_stderr)
-print(f"log Bayes factor for the parabola = {gain:.4f} ± {error:.4f} (exact {truth['parabola'] - truth['line']:.4f})")
+print(
+    f"log Bayes factor for the parabola = {gain:.4f} ± {error:.4f} (exact"
+    f" {truth['parabola'] - truth['line']:.4f})"
+)

@@ -1,4 +1,5 @@
-"""A sampler written down as a program, then trained: propose, resample, learn a move, finish with MCMC.
+"""A sampler written down as a program, then trained: propose, resample, learn a move, finish with
+MCMC.
 
 python examples/program.py --steps 2000
 """
@@ -27,4 +28,7 @@ before = nvi.evaluate(key_eval, program, num_particles=500)
 trained = nvi.fit(key_fit, program, num_steps=args.steps, num_particles=64, progress=True).sampler
 after = nvi.evaluate(key_eval, trained, num_particles=500)
 for name, quality in (("before", before), ("after", after)):
-    print(f"{name}: log Z = {quality.log_Z:.3f} ± {quality.log_Z_stderr:.3f} (true 0), ESS {quality.ess_percent:.0f} %")
+    print(
+        f"{name}: log Z = {quality.log_Z:.3f} ± {quality.log_Z_stderr:.3f} (true 0), ESS"
+        f" {quality.ess_percent:.0f} %"
+    )

@@ -1,4 +1,5 @@
-"""A particle filter as a nested importance sampler: log p(x) of a linear-Gaussian model against the Kalman filter.
+"""A particle filter as a nested importance sampler: log p(x) of a linear-Gaussian model against the
+Kalman filter.
 
 python examples/state_space.py --particles 1000
 """
@@ -29,7 +30,9 @@ class Model(nvi.AbstractStateSpaceModel):
 
 
 def guided(z, context):
-    """The locally optimal proposal p(z_k | z_{k-1}, x_k); the level's observation is in its context."""
+    """The locally optimal proposal p(z_k | z_{k-1}, x_k); the level's observation is in its
+    context.
+    """
     _, x = context.theta
     variance = 1 / (1 / STATE_NOISE**2 + 1 / NOISE**2)
     return dist.Normal(variance * (DECAY * z / STATE_NOISE**2 + x / NOISE**2), jnp.sqrt(variance))
@@ -54,10 +57,18 @@ args = parser.parse_args()
 key_data, key_run = jax.random.split(jax.random.key(0))
 xs = jax.random.normal(key_data, (STEPS,))
 print(f"Kalman              log p(x) = {kalman(xs):.4f}")
-proposals = {"bootstrap": lambda z, context: dist.Normal(DECAY * z, STATE_NOISE), "locally optimal": guided}
+proposals = {
+    "bootstrap": lambda z, context: dist.Normal(DECAY * z, STATE_NOISE),
+    "locally optimal": guided,
+}
 for name, network in proposals.items():
     step = nvi.Transition(nvi.DistributionKernel(network, reparameterised=True))
     path = nvi.StateSpace(Model(), xs)
-    sampler = nvi.NestedSampler(dist.Normal(0.0, 1.0), path, nvi.Shared(step, STEPS - 1), nvi.Resampling("systematic", 0.5))
+    sampler = nvi.NestedSampler(
+        dist.Normal(0.0, 1.0), path, nvi.Shared(step, STEPS - 1), nvi.Resampling("systematic", 0.5)
+    )
     quality = nvi.evaluate(key_run, sampler, num_particles=args.particles, num_batches=20)
-    print(f"{name:<18}  log p(x) = {quality.log_Z:.4f} ± {quality.log_Z_stderr:.4f}, ESS {quality.ess_percent:.0f} %")
+    print(
+        f"{name:<18}  log p(x) = {quality.log_Z:.4f} ± {quality.log_Z_stderr:.4f}, ESS"
+        f" {quality.ess_percent:.0f} %"
+    )

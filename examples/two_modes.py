@@ -1,4 +1,5 @@
-"""A posterior with two modes: a NUTS chain stays in the one it started in, nested sampling weighs both.
+"""A posterior with two modes: a NUTS chain stays in the one it started in, nested sampling weighs
+both.
 
 python examples/two_modes.py
 """
@@ -16,10 +17,14 @@ import nestedvi as nvi
 
 
 def mixture(y):
-    """Two components of equal weight; the priors of their means differ a little, and so do the masses of the two labellings."""
+    """Two components of equal weight; the priors of their means differ a little, and so do the
+    masses of the two labellings.
+    """
     a = numpyro.sample("a", dist.Normal(1.0, 5.0))
     b = numpyro.sample("b", dist.Normal(-1.0, 5.0))
-    parts = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.stack([a, b]), 1.0))
+    parts = dist.MixtureSameFamily(
+        dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.stack([a, b]), 1.0)
+    )
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", parts, obs=y)
 
@@ -30,7 +35,11 @@ def exact(y):
     a, b = np.meshgrid(axis, axis, indexing="ij")
     log_p = -0.5 * ((a - 1) / 5) ** 2 - 0.5 * ((b + 1) / 5) ** 2 - np.log(2 * np.pi * 25)
     for x in y:
-        log_p += np.logaddexp(-0.5 * (x - a) ** 2, -0.5 * (x - b) ** 2) - np.log(2) - 0.5 * np.log(2 * np.pi)
+        log_p += (
+            np.logaddexp(-0.5 * (x - a) ** 2, -0.5 * (x - b) ** 2)
+            - np.log(2)
+            - 0.5 * np.log(2 * np.pi)
+        )
     p = np.exp(log_p - log_p.max())
     return log_p.max() + np.log(p.sum() * (axis[1] - axis[0]) ** 2), p[a > b].sum() / p.sum()
 

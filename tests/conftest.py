@@ -1,28 +1,40 @@
-"""Shared set-up: every statistical test uses a fixed key, and tolerances come from standard errors."""
+"""Shared set-up: every statistical test uses a fixed key, and tolerances come from standard
+errors.
+"""
 
+import os
 from pathlib import Path
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-# The suite spends its time in the compiler, on programs that run once: half of that goes into optimising them.
+# The suite spends its time in the compiler, on programs that run once: half of that goes into
+# optimising them.
 jax.config.update("jax_disable_most_optimizations", True)
 
 
 def pytest_configure(config):
-    # Not in pyproject.toml: pytest would import the package to read it, before coverage is measured.
-    config.addinivalue_line("markers", "slow: whole experiments and whole answers, which `make test-all` runs")
+    # Not in pyproject.toml: pytest would import the package to read it, before coverage is
+    # measured.
+    config.addinivalue_line(
+        "markers", "slow: whole experiments and whole answers, which `make test-all` runs"
+    )
     config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
 
 
 def pytest_collection_modifyitems(items):
-    """Whole experiments first: the long files must not be what one worker ends with while the other waits."""
-    items.sort(key=lambda item: "experiments" not in item.path.parts)
+    """Whole experiments first: the long files must not be what one worker ends with while the other
+    waits.
+    """
+    items.sort(key=lambda item: "paper" not in item.path.parts)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
-    """Every compiled program holds memory maps, of which a process may have 65 530; beyond that the compiler crashes."""
+    """Every compiled program holds memory maps, of which a process may have 65 530; beyond that the
+    compiler crashes.
+    """
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
@@ -39,3 +51,35 @@ def x64():
     """Runs a test in float64; enumerations and quadratures are compared to rounding there."""
     with jax.enable_x64(True):
         yield
+
+
+SETTINGS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    # As for the whole suite; named here because other processes get these settings too, and must
+    # end in the same bits.
+    "jax_disable_most_optimizations": True,
+}
+
+
+@pytest.fixture(scope="session")
+def compilation_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def compiled_once(compilation_folder):
+    """The cache, for one module; it is empty at the start of a test run, so that nothing stale is
+    ever tested.
+    """
+    settings = {"jax_compilation_cache_dir": str(compilation_folder), **SETTINGS}
+    before = {name: jax.config.values[name] for name in settings}
+    _apply(settings)
+    yield {**os.environ, **{name.upper(): str(value) for name, value in settings.items()}}
+    _apply(before)
+
+
+def _apply(settings):
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

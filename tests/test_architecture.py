@@ -1,4 +1,6 @@
-"""The folder layout is a sample's journey: imports point only to earlier stations, and a few things live in one place only."""
+"""The folder layout is a sample's journey: imports point only to earlier stations, and a few things
+live in one place only.
+"""
 
 import ast
 import importlib
@@ -11,19 +13,24 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
 # Stations in one group do not see each other; each sees every earlier group.
 ORDER = [
-    {"_types", "errors"},
-    {"data"},
+    {"_types", "errors", "progress"},
+    {"storage"},
     {"densities"},
+    {"targets"},
     {"paths", "kernels"},
     {"particles"},
     {"sampler"},
     {"divergences"},
-    {"models"},
+    {"fitting"},
+    {"smc"},
     {"train"},
     {"methods"},
-    {"report"},
-    {"evaluate"},
-    {"experiments"},
+    {"evaluation"},
+    {"plot"},
+    {"inference"},
+    {"grid"},
+    {"bench"},
+    {"paper"},
     {"cli"},
 ]
 RANK = {station: rank for rank, group in enumerate(ORDER) for station in group}
@@ -33,12 +40,16 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 
 def station_of(parts: tuple[str, ...]) -> str:
-    """The station of a module from its path below the package: a folder's or a top-level module's name."""
+    """The station of a module from its path below the package: a folder's or a top-level module's
+    name.
+    """
     return parts[0].removesuffix(".py")
 
 
 def imported_modules(source: str, package: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Dotted names that a module imports (`from a import b` gives a.b), relative ones resolved against its package."""
+    """Dotted names that a module imports (`from a import b` gives a.b), relative ones resolved
+    against its package.
+    """
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -51,9 +62,14 @@ def imported_modules(source: str, package: tuple[str, ...]) -> list[tuple[str, .
 
 
 def latest_export() -> str:
-    """`import nestedvi` pulls in whatever its `__init__` does, so it counts as the latest of those stations."""
+    """`import nestedvi` pulls in whatever its `__init__` does, so it counts as the latest of those
+    stations.
+    """
     names = imported_modules((ROOT / "__init__.py").read_text(), ("nestedvi",))
-    return max((name[1] for name in names if name[0] == "nestedvi" and name[1] in RANK), key=RANK.__getitem__)
+    return max(
+        (name[1] for name in names if name[0] == "nestedvi" and name[1] in RANK),
+        key=RANK.__getitem__,
+    )
 
 
 def backward_imports(station: str, source: str, package: tuple[str, ...]) -> list[str]:
@@ -70,13 +86,19 @@ def backward_imports(station: str, source: str, package: tuple[str, ...]) -> lis
 
 def uses_stop_gradient(source: str) -> bool:
     nodes = list(ast.walk(ast.parse(source)))
-    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.attr for n in nodes if isinstance(n, ast.Attribute)
+    }
     names |= {alias.name for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
     return "stop_gradient" in names
 
 
 def stations() -> list[tuple[str, Path]]:
-    return [(station_of(path.relative_to(ROOT).parts), path) for path in MODULES if path != ROOT / "__init__.py"]
+    return [
+        (station_of(path.relative_to(ROOT).parts), path)
+        for path in MODULES
+        if path != ROOT / "__init__.py"
+    ]
 
 
 def test_every_station_is_known():
@@ -95,36 +117,53 @@ def test_imports_point_to_earlier_stations():
 @pytest.mark.parametrize(
     ("station", "source", "expected"),
     [
-        ("kernels", "from nestedvi.paths.base import AbstractPath", ["nestedvi.paths.base.AbstractPath"]),
+        (
+            "kernels",
+            "from nestedvi.paths.base import AbstractPath",
+            ["nestedvi.paths.base.AbstractPath"],
+        ),
         ("paths", "def f():\n    import nestedvi.kernels.base", ["nestedvi.kernels.base"]),
         ("densities", "from ..sampler import level", ["nestedvi.sampler.level"]),
         ("sampler", "from nestedvi import divergences", ["nestedvi.divergences"]),
         ("sampler", "import nestedvi as nvi", ["nestedvi"]),
         ("train", "import nestedvi.unheard_of.thing", ["nestedvi.unheard_of.thing"]),
-        ("train", "from nestedvi.sampler.level import terms\nfrom . import objective\nimport jax", []),
+        (
+            "train",
+            "from nestedvi.sampler.level import terms\nfrom . import objective\nimport jax",
+            [],
+        ),
     ],
 )
 def test_the_import_check_sees_what_it_should(station, source, expected):
-    """The check itself: nested, relative and package-level imports are all caught, legal ones are not."""
+    """The check itself: nested, relative and package-level imports are all caught, legal ones are
+    not.
+    """
     assert backward_imports(station, source, ("nestedvi", station)) == expected
 
 
-def test_matplotlib_lives_in_report_only():
+def test_matplotlib_lives_in_plot_only():
     users = {
         station
         for station, path in stations()
         for name in imported_modules(path.read_text(), ("nestedvi",))
         if name[0] == "matplotlib"
     }
-    assert users <= {"report"}
+    assert users <= {"plot", "paper", "bench"}
 
 
 def test_gradients_are_cut_only_where_it_is_allowed():
-    assert {station for station, path in stations() if uses_stop_gradient(path.read_text())} <= MAY_STOP_GRADIENTS
+    assert {
+        station for station, path in stations() if uses_stop_gradient(path.read_text())
+    } <= MAY_STOP_GRADIENTS
 
 
 @pytest.mark.parametrize(
-    "source", ["from jax.lax import stop_gradient", "import jax\njax.lax.stop_gradient(1)", "f = lax.stop_gradient"]
+    "source",
+    [
+        "from jax.lax import stop_gradient",
+        "import jax\njax.lax.stop_gradient(1)",
+        "f = lax.stop_gradient",
+    ],
 )
 def test_the_gradient_check_sees_every_spelling(source):
     assert uses_stop_gradient(source)
@@ -147,7 +186,9 @@ def test_exported_names_exist_once():
 
 
 def test_everything_imports_without_the_extras():
-    """blackjax, flowjax, arviz, scikit-learn are extras: neither the package nor any of its modules needs them to be imported."""
+    """blackjax, flowjax, arviz, scikit-learn are extras: neither the package nor any of its modules
+    needs them to be imported.
+    """
     program = f"""
 import sys
 for name in {EXTRAS!r}:
@@ -157,5 +198,11 @@ for module in pkgutil.walk_packages(nestedvi.__path__, "nestedvi."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT.parent, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parent,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""Examples run with small arguments, and the code blocks of the README and the guide run as they are written."""
+"""Examples run with small arguments, and the code blocks of the README and the guide run as they
+are written.
+"""
 
 import re
 import runpy
@@ -26,7 +28,9 @@ def test_every_example_is_listed():
 _SLOW = {"ring.py", "program.py", "eight_schools.py", "two_modes.py", "model_choice.py"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in SMALL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in SMALL]
+)
 def test_example(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, *SMALL[name]])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
@@ -34,11 +38,16 @@ def test_example(name, monkeypatch, capsys):
     assert "±" in printed
     with_truth = re.findall(r"= (-?\d+\.\d+) ± (\d+\.\d+) \(exact (-?\d+\.\d+)\)", printed)
     for value, error, exact in with_truth:
-        assert float(error) < 0.3 and abs(float(value) - float(exact)) < 4.5 * float(error) + 1e-4, printed
-    assert len(with_truth) == {"eight_schools.py": 1, "two_modes.py": 1, "model_choice.py": 3}.get(name, 0)
+        assert (
+            float(error) < 0.3 and abs(float(value) - float(exact)) < 4.5 * float(error) + 1e-4
+        ), printed
+    assert len(with_truth) == {"eight_schools.py": 1, "two_modes.py": 1, "model_choice.py": 3}.get(
+        name, 0
+    )
     if name == "two_modes.py":
         stuck, exact, found, error = map(
-            float, re.findall(r"= (\d\.\d+) \(exact (\d\.\d+)\)\D+= (\d\.\d+) ± (\d\.\d+)", printed)[0]
+            float,
+            re.findall(r"= (\d\.\d+) \(exact (\d\.\d+)\)\D+= (\d\.\d+) ± (\d\.\d+)", printed)[0],
         )
         assert stuck in (0.0, 1.0), "the chain never left its mode"
         assert 0.5 < exact < 0.7 and abs(found - exact) < 4.5 * error
@@ -52,10 +61,14 @@ _PAGES = ["README.md", "docs/guide.md"]
 _SLOW_PAGES = ["docs/own-model.md", "docs/known-methods.md"]
 
 
-@pytest.mark.parametrize("page", [*_PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in _SLOW_PAGES)])
+@pytest.mark.parametrize(
+    "page", [*_PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in _SLOW_PAGES)]
+)
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks
     source = (
         "\n".join(blocks)
@@ -64,8 +77,13 @@ def test_code_blocks(page):
         .replace("progress=True", "progress=False")
     )
     # The learned base takes most of its time in the compiler, and the examples have it once.
-    source = source.replace("dim=2)", 'dim=2, method="smc")').replace("model_args=(x, y))", 'model_args=(x, y), method="smc")')
-    exec(compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"), {"__name__": page})
+    source = source.replace("dim=2)", 'dim=2, method="smc")').replace(
+        "model_args=(x, y))", 'model_args=(x, y), method="smc")'
+    )
+    exec(
+        compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"),
+        {"__name__": page},
+    )
 
 
 def test_the_page_shows_the_example_as_it_is():

@@ -45,11 +45,15 @@ def shallow_flows(monkeypatch):
 
 def make(method, num_levels, key=1):
     initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-    return nvi.build(method, jax.random.key(key), target=nvi.ring(), initial=initial, num_levels=num_levels)
+    return nvi.build(
+        method, jax.random.key(key), target=nvi.ring(), initial=initial, num_levels=num_levels
+    )
 
 
 def two_steps(key, sampler, objective):
-    """Two updates by Adam in one small program; the trained parameters, which gradients were finite, what was reported."""
+    """Two updates by Adam in one small program; the trained parameters, which gradients were
+    finite, what was reported.
+    """
     optimiser = optax.adam(1e-2)
     params, rest = eqx.partition(sampler, objective.trainable(sampler))
 
@@ -59,21 +63,33 @@ def two_steps(key, sampler, objective):
         updates, state = optimiser.update(result.grads, state, params)
         return (optax.apply_updates(params, updates), state), (result.finite, result.info)
 
-    (after, _), (finite, info) = jax.lax.scan(step, (params, optimiser.init(params)), jax.random.split(key, 2))
+    (after, _), (finite, info) = jax.lax.scan(
+        step, (params, optimiser.init(params)), jax.random.split(key, 2)
+    )
     return params, after, finite, info
 
 
-@pytest.mark.parametrize(("name", "num_levels"), [(name, 2 + i % 2) for i, name in enumerate(LEARNED)])
+@pytest.mark.parametrize(
+    ("name", "num_levels"), [(name, 2 + i % 2) for i, name in enumerate(LEARNED)]
+)
 def test_every_learned_method_trains(name, num_levels, shallow_flows):
     """Rows take turns with K = 2 and K = 3, so that every kind of row meets both."""
     method = nvi.METHODS[name]
     sampler = make(method, num_levels)
-    before, after, finite, info = eqx.filter_jit(two_steps)(jax.random.key(0), sampler, method.make_objective())
+    before, after, finite, info = eqx.filter_jit(two_steps)(
+        jax.random.key(0), sampler, method.make_objective()
+    )
     assert finite.all() and all(np.isfinite(x).all() for x in (*jax.tree.leaves(after), *info))
     # β has nothing to choose between two ends.
-    moved = {jax.tree_util.keystr(at) for (at, a), b in changes(before, after) if not np.array_equal(a, b)}
+    moved = {
+        jax.tree_util.keystr(at)
+        for (at, a), b in changes(before, after)
+        if not np.array_equal(a, b)
+    }
     assert any("transitions" in at for at in moved)
-    assert any("logits" in at for at in moved) == (num_levels > 2 and "path" in method.make_objective().learn)
+    assert any("logits" in at for at in moved) == (
+        num_levels > 2 and "path" in method.make_objective().learn
+    )
 
 
 def changes(before, after):
@@ -81,7 +97,9 @@ def changes(before, after):
 
 
 @pytest.mark.parametrize(("name", "num_levels"), [(name, 3 - i % 2) for i, name in enumerate(IDS)])
-def test_every_method_can_be_traced_with_the_other_number_of_levels(name, num_levels, shallow_flows):
+def test_every_method_can_be_traced_with_the_other_number_of_levels(
+    name, num_levels, shallow_flows
+):
     method = nvi.METHODS[name]
     sampler = make(method, num_levels)
     densities = 2 if method.path == "none" else num_levels
@@ -89,11 +107,16 @@ def test_every_method_can_be_traced_with_the_other_number_of_levels(name, num_le
     particles = jax.eval_shape(lambda key: nvi.run(key, sampler, 4), jax.random.key(0)).particles
     assert particles.z.shape == (4, 2) and particles.log_w.shape == (4,)
     if method.objective is not None:
-        gradient = jax.eval_shape(lambda key: nvi.gradient(key, sampler, method.make_objective(), 4), jax.random.key(0))
+        gradient = jax.eval_shape(
+            lambda key: nvi.gradient(key, sampler, method.make_objective(), 4), jax.random.key(0)
+        )
         assert gradient.finite.shape == (densities,)
 
 
-@pytest.mark.parametrize(("name", "bounded"), [("ais", False), ("smc", False), ("nvi-flow", True), ("svi", True), ("cmcd", True)])
+@pytest.mark.parametrize(
+    ("name", "bounded"),
+    [("ais", False), ("smc", False), ("nvi-flow", True), ("svi", True), ("cmcd", True)],
+)
 def test_methods_are_evaluated_and_upper_bounds_need_a_way_back(name, bounded, shallow_flows):
     e = nvi.evaluate(jax.random.key(0), make(name, 3), num_particles=3, num_batches=2)
     assert np.isfinite(e.log_Z) and 1 <= e.ess <= 3.0001
@@ -109,7 +132,9 @@ def test_methods_without_parameters_are_not_fitted(name):
 
 
 def test_svi_is_one_bound_on_the_final_weight():
-    """Its gradient is that of −E[log w] through the whole chain, by automatic differentiation, to rounding."""
+    """Its gradient is that of −E[log w] through the whole chain, by automatic differentiation, to
+    rounding.
+    """
     sampler = make("svi", 3)
     objective = nvi.Objective(**nvi.METHODS["svi"].objective, sticking_the_landing=False)
     params, rest = eqx.partition(sampler, objective.trainable(sampler))
@@ -135,7 +160,10 @@ def test_labels_are_those_of_the_paper():
 
 def test_rows_differ_as_the_paper_says():
     rows = nvi.METHODS
-    assert rows["avo"].make_objective().weights == "uniform" and rows["nvi"].make_objective().weights == "normalised"
+    assert (
+        rows["avo"].make_objective().weights == "uniform"
+        and rows["nvi"].make_objective().weights == "normalised"
+    )
     for name, row in rows.items():
         assert (row.resampling.when == "always") == (name.startswith("nvir") or name == "vsmc")
         assert (row.path == "learned") == ("star" in name)
@@ -152,11 +180,17 @@ def test_a_path_has_two_ends(num_levels):
 
 
 def test_a_misspelt_method_gets_the_nearest_name():
-    with pytest.raises(nvi.UnknownNameError, match=r"Unknown method 'nvri'\. Did you mean 'nvi.?'\?"):
+    with pytest.raises(
+        nvi.UnknownNameError, match=r"Unknown method 'nvri'\. Did you mean 'nvi.?'\?"
+    ):
         make("nvri", 2)
-    with pytest.raises(nvi.UnknownNameError, match=r"Unknown kernel 'gausian'\. Did you mean 'gaussian'"):
+    with pytest.raises(
+        nvi.UnknownNameError, match=r"Unknown kernel 'gausian'\. Did you mean 'gaussian'"
+    ):
         make(nvi.Method("mine", kernels="gausian"), 2)
-    with pytest.raises(nvi.UnknownNameError, match=r"Unknown path 'lerned'\. Did you mean 'learned'"):
+    with pytest.raises(
+        nvi.UnknownNameError, match=r"Unknown path 'lerned'\. Did you mean 'learned'"
+    ):
         make(nvi.Method("mine", path="lerned"), 2)
 
 
@@ -167,10 +201,14 @@ def test_methods_move_vectors():
 
 
 def test_a_method_of_ones_own():
-    """Kernels and path given as functions, resampling and objective chosen: no other code asks which method it is."""
+    """Kernels and path given as functions, resampling and objective chosen: no other code asks
+    which method it is.
+    """
 
     def kernels(dim, key):
-        one = lambda a: nvi.GaussianKernel(jnp.full(dim, a), jnp.zeros(dim), jnp.zeros(dim))  # noqa: E731
+        def one(a):
+            return nvi.GaussianKernel(jnp.full(dim, a), jnp.zeros(dim), jnp.zeros(dim))
+
         return nvi.Transition(one(0.9), one(0.8))
 
     mine = nvi.Method(
@@ -182,13 +220,25 @@ def test_a_method_of_ones_own():
     )
     sampler = make(mine, 3)
     np.testing.assert_allclose(sampler.path.thetas(), [0, 0.25, 1])
-    trained = nvi.fit(jax.random.key(0), sampler, mine.make_objective(), num_steps=2, num_particles=4).sampler
-    np.testing.assert_array_equal(trained.transitions.transition.reverse.slope, sampler.transitions.transition.reverse.slope)
-    assert (trained.transitions.transition.forward.slope != sampler.transitions.transition.forward.slope).all()
+    trained = nvi.fit(
+        jax.random.key(0), sampler, mine.make_objective(), num_steps=2, num_particles=4
+    ).sampler
+    np.testing.assert_array_equal(
+        trained.transitions.transition.reverse.slope, sampler.transitions.transition.reverse.slope
+    )
+    assert (
+        trained.transitions.transition.forward.slope != sampler.transitions.transition.forward.slope
+    ).all()
 
 
 def test_dimensions_must_agree(key):
     """A target of another dimension is refused when the sampler is built, not broadcast."""
     for dim in (1, 3):
         with pytest.raises(ValueError, match="shape"):
-            nvi.build("smc", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(dim), 5.0), num_levels=3)
+            nvi.build(
+                "smc",
+                key,
+                target=nvi.ring(),
+                initial=nvi.DiagonalNormal(jnp.zeros(dim), 5.0),
+                num_levels=3,
+            )

@@ -10,26 +10,11 @@ from nestedvi.densities.base import (
     as_density,
     as_sampleable,
 )
-from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.densities.targets import (
-    TARGETS,
-    Funnel,
-    ManyWell,
-    Rings,
-    Rotated,
-    Target,
-    TwoMoons,
-    get_target,
-    gmm40,
-    ring,
-    ring_modes,
-    rotated,
-)
 from nestedvi.divergences.exact import ExactLevel
 from nestedvi.divergences.f import (
     DIVERGENCES,
@@ -51,13 +36,21 @@ from nestedvi.errors import (
     NonFiniteGradientError,
     UnknownNameError,
 )
-from nestedvi.evaluate.evaluate import Evaluation, evaluate, upper_bound
-from nestedvi.evaluate.instances import InstanceEvaluation, evaluate_instances
-from nestedvi.evaluate.posterior import Expectation, Posterior
-from nestedvi.evaluate.sample import sample
-from nestedvi.evaluate.summary import Summary
-from nestedvi.evaluate.tempered import Tempered, tempered_smc
-from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Context, Independent, Scores, Transition, stack
+from nestedvi.evaluation.evaluate import Evaluation, evaluate, upper_bound
+from nestedvi.evaluation.instances import InstanceEvaluation, evaluate_instances
+from nestedvi.fitting.base import refit_base
+from nestedvi.inference.posterior import Expectation, Posterior
+from nestedvi.inference.sample import sample
+from nestedvi.inference.summary import Summary
+from nestedvi.kernels.base import (
+    AbstractKernel,
+    AbstractTransition,
+    Context,
+    Independent,
+    Scores,
+    Transition,
+    stack,
+)
 from nestedvi.kernels.blackjax import blackjax_move
 from nestedvi.kernels.chain import Chain
 from nestedvi.kernels.discrete import CategoricalKernel, DistributionKernel
@@ -93,17 +86,37 @@ from nestedvi.paths.global_variables import (
     NoMessages,
     WithoutState,
 )
-from nestedvi.paths.schedules import AbstractSchedule, GivenSchedule, LearnedSchedule, LinearSchedule
+from nestedvi.paths.schedules import (
+    AbstractSchedule,
+    GivenSchedule,
+    LearnedSchedule,
+    LinearSchedule,
+)
 from nestedvi.paths.sequence import Sequential, StackedDensities
 from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
+from nestedvi.progress import ProgressBar, Reporter
 from nestedvi.sampler.compose import compose, extend, propose, resample
 from nestedvi.sampler.level import hold
 from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, restart, run
+from nestedvi.smc.random_walk import Tempered, tempered_smc
+from nestedvi.targets.bayesian import Brownian, LogisticRegression
+from nestedvi.targets.classic import (
+    TARGETS,
+    Funnel,
+    ManyWell,
+    Rings,
+    Rotated,
+    Target,
+    TwoMoons,
+    get_target,
+    gmm40,
+    ring,
+    ring_modes,
+    rotated,
+)
 from nestedvi.train.amortised import AmortisedFit, AmortisedRecord, fit_amortised
 from nestedvi.train.fit import Fit, Record, fit
 from nestedvi.train.objective import Objective
-from nestedvi.train.progress import ProgressBar, Reporter
-from nestedvi.train.refit import refit_base
 from nestedvi.train.schedules import gradient
 
 __all__ = [

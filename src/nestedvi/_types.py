@@ -1,6 +1,7 @@
 """Shapes and types used throughout; one file so that axis names stay the same everywhere.
 
-Axes: `levels` (K), `particles` (S), `dim`. A particle is any pytree; the library adds the particle axis.
+Axes: `levels` (K), `particles` (S), `dim`. A particle is any pytree; the library adds the particle
+axis.
 """
 
 from typing import Any, TypeAlias

@@ -37,15 +37,21 @@ class CheckpointError(RuntimeError):
 
 
 class DataError(OSError):
-    """A data file is missing, damaged or cannot be fetched; the message says which and what to do."""
+    """A data file is missing, damaged or cannot be fetched; the message says which and what to
+    do.
+    """
 
 
 class ModelError(ValueError):
-    """A NumPyro model that cannot be run or sampled; the message names the site and says what to do."""
+    """A NumPyro model that cannot be run or sampled; the message names the site and says what to
+    do.
+    """
 
 
 class ModelCallError(ModelError):
-    """What was given as a NumPyro model fails when it is called: wrong arguments, an error of its own, or no model at all."""
+    """What was given as a NumPyro model fails when it is called: wrong arguments, an error of its
+    own, or no model at all.
+    """
 
 
 class UnknownNameError(ValueError):

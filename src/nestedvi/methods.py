@@ -1,4 +1,5 @@
-"""Methods as rows of a table: path, kernels, resampling, what is minimised over what. They differ in their row, not in code.
+"""Methods as rows of a table: path, kernels, resampling, what is minimised over what. They differ
+in their row, not in code.
 
 A new method is a new `Method(...)`; nothing else in the library asks which method it serves.
 """
@@ -22,7 +23,12 @@ from nestedvi.kernels.mcmc import RandomWalk
 from nestedvi.kernels.planar import PlanarFlow
 from nestedvi.particles.resampling import Resampling
 from nestedvi.paths.annealing import Annealing
-from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule, LinearSchedule, check_num_levels
+from nestedvi.paths.schedules import (
+    AbstractSchedule,
+    LearnedSchedule,
+    LinearSchedule,
+    check_num_levels,
+)
 from nestedvi.sampler.nested import NestedSampler, Stacked
 from nestedvi.train.objective import Objective
 
@@ -35,8 +41,9 @@ def _gaussian(dim: int, key: Key) -> AbstractTransition:
 
 
 def _flow(dim: int, key: Key) -> AbstractTransition:
-    # Initial densities are several units wide, and so must be the offsets and what a step of Adam changes: with narrower ones a
-    # single flow ends with less ESS on the ring. Nearer to the identity at the start, fewer restarts lose a mode.
+    # Initial densities are several units wide, and so must be the offsets and what a step of Adam
+    # changes: with narrower ones a single flow ends with less ESS on the ring. Nearer to the
+    # identity at the start, fewer restarts lose a mode.
     return PlanarFlow(dim, key=key, scale=0.01, spread=4.0, unit=3.0)
 
 
@@ -45,7 +52,9 @@ def _random_walk(dim: int, key: Key) -> AbstractTransition:
 
 
 def _step(dim: int) -> jax.Array:
-    """The Langevin step sizes that training starts from: small, since too long a step may leave for infinity at once."""
+    """The Langevin step sizes that training starts from: small, since too long a step may leave for
+    infinity at once.
+    """
     return jnp.full((dim,), 0.1)
 
 
@@ -70,20 +79,25 @@ KERNELS: dict[str, Callable[[int, Key], AbstractTransition]] = {
     "langevin-opposite": _langevin_opposite,
 }
 
-PATHS: dict[str, Callable[[int], AbstractSchedule]] = {"linear": LinearSchedule, "learned": LearnedSchedule}
+PATHS: dict[str, Callable[[int], AbstractSchedule]] = {
+    "linear": LinearSchedule,
+    "learned": LearnedSchedule,
+}
 
 
 @dataclass(frozen=True)
 class Method:
     """One row. `path` "none" means no intermediate densities: all K-1 transitions form one level.
 
-    `kernels` and `path` are names from `KERNELS` and `PATHS`, or functions of the same signatures; `objective` holds arguments of
-    `nvi.Objective`, None for samplers that learn nothing.
+    `kernels` and `path` are names from `KERNELS` and `PATHS`, or functions of the same signatures;
+    `objective` holds arguments of `nvi.Objective`, None for samplers that learn nothing.
 
     ```python
     resampling = nvi.Resampling("residual", when=0.5)
-    mine = nvi.Method("mine", path="learned", resampling=resampling, objective={"learn": ["forward", "path"]})
-    sampler = nvi.build(mine, key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=8)
+    objective = {"learn": ["forward", "path"]}
+    mine = nvi.Method("mine", path="learned", resampling=resampling, objective=objective)
+    initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+    sampler = nvi.build(mine, key, target=nvi.ring(), initial=initial, num_levels=8)
     ```
     """
 
@@ -108,23 +122,41 @@ _UNIFORM = {"weights": "uniform"}
 
 METHODS: dict[str, Method] = {
     "svi": Method("SVI", "one bound on the final weight, no intermediate densities", path="none"),
-    "iwae": Method("IWAE", "log of the mean final weight", path="none", objective={"kind": "bound"}),
+    "iwae": Method(
+        "IWAE", "log of the mean final weight", path="none", objective={"kind": "bound"}
+    ),
     "rws": Method(
-        "RWS", "forward KL with the final weights", path="none", objective={"divergence": "forward-kl", "learn": ("forward",)}
+        "RWS",
+        "forward KL with the final weights",
+        path="none",
+        objective={"divergence": "forward-kl", "learn": ("forward",)},
     ),
     "avo": Method("AVO", "a reverse KL a level, particles unweighted", objective=_UNIFORM),
     "nvi": Method("NVI", "a reverse KL a level, self-normalised weights"),
     "nvir": Method("NVIR", "NVI with resampling", resampling=_ALWAYS),
     "nvi-star": Method("NVI*", "NVI with a learned path", path="learned", objective=_STAR),
-    "nvir-star": Method("NVIR*", "NVI with resampling and a learned path", path="learned", resampling=_ALWAYS, objective=_STAR),
+    "nvir-star": Method(
+        "NVIR*",
+        "NVI with resampling and a learned path",
+        path="learned",
+        resampling=_ALWAYS,
+        objective=_STAR,
+    ),
     "svi-flow": Method("SVI-flow", "SVI with planar flows", "flow", "none"),
     "avo-flow": Method("AVO-flow", "AVO with planar flows", "flow", objective=_UNIFORM),
     "nvi-flow": Method("NVI-flow", "NVI with planar flows", "flow"),
     "nvir-flow": Method("NVIR-flow", "NVIR with planar flows", "flow", resampling=_ALWAYS),
-    "nvi-star-flow": Method("NVI*-flow", "NVI* with planar flows", "flow", "learned", objective=_FORWARD_STAR),
-    "nvir-star-flow": Method("NVIR*-flow", "NVIR* with planar flows", "flow", "learned", _ALWAYS, _FORWARD_STAR),
+    "nvi-star-flow": Method(
+        "NVI*-flow", "NVI* with planar flows", "flow", "learned", objective=_FORWARD_STAR
+    ),
+    "nvir-star-flow": Method(
+        "NVIR*-flow", "NVIR* with planar flows", "flow", "learned", _ALWAYS, _FORWARD_STAR
+    ),
     "vsmc": Method(
-        "VSMC", "the SMC estimate of log Z as a bound, through all levels", resampling=_ALWAYS, objective={"kind": "bound"}
+        "VSMC",
+        "the SMC estimate of log Z as a bound, through all levels",
+        resampling=_ALWAYS,
+        objective={"kind": "bound"},
     ),
     "ula-ais": Method(
         "ULA-AIS",
@@ -132,7 +164,12 @@ METHODS: dict[str, Method] = {
         "langevin",
         objective={"learn": ("forward",), **_UNIFORM},
     ),
-    "mcd": Method("MCD", "ULA-AIS with a learned score in the reverse kernels", "langevin-reverse", objective=_UNIFORM),
+    "mcd": Method(
+        "MCD",
+        "ULA-AIS with a learned score in the reverse kernels",
+        "langevin-reverse",
+        objective=_UNIFORM,
+    ),
     "cmcd": Method(
         "CMCD",
         "ULA-AIS with a learned drift that the reverse kernels take the other way",
@@ -140,9 +177,16 @@ METHODS: dict[str, Method] = {
         objective={"learn": ("forward",), **_UNIFORM},
     ),
     "nvir-star-langevin": Method(
-        "NVIR*-Langevin", "NVIR* with Langevin moves, whose step sizes are learned", "langevin", "learned", _ALWAYS, _FORWARD_STAR
+        "NVIR*-Langevin",
+        "NVIR* with Langevin moves, whose step sizes are learned",
+        "langevin",
+        "learned",
+        _ALWAYS,
+        _FORWARD_STAR,
     ),
-    "ais": Method("AIS", "annealed importance sampling with random-walk moves", "random-walk", objective=None),
+    "ais": Method(
+        "AIS", "annealed importance sampling with random-walk moves", "random-walk", objective=None
+    ),
     "smc": Method(
         "SMC",
         "an SMC sampler with random-walk moves, resampling when ESS < 50 %",
@@ -170,23 +214,34 @@ def _lookup(table: Mapping[str, Any], kind: str, name: Any) -> Any:
     return table[name]
 
 
-def build(method: str | Method, key: Key, *, target: Any, initial: Any, num_levels: int) -> NestedSampler:
-    """The sampler of a method between an initial density and a target, with K = `num_levels` and fresh parameters."""
+def build(
+    method: str | Method, key: Key, *, target: Any, initial: Any, num_levels: int
+) -> NestedSampler:
+    """The sampler of a method between an initial density and a target, with K = `num_levels` and
+    fresh parameters.
+    """
     row = get_method(method)
     check_num_levels(num_levels)
     base: AbstractSampleable = as_sampleable(initial)
     shape = jax.eval_shape(base.sample, key).shape
     if len(shape) != 1:
-        raise ValueError(f"The methods' kernels move vectors; the initial density draws particles of shape {shape}.")
+        raise ValueError(
+            "The methods' kernels move vectors; the initial density draws particles of shape"
+            f" {shape}."
+        )
     density = as_density(target)
     try:
         jax.eval_shape(lambda k: density.log_gamma(base.sample(k)), key)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"The target cannot score what the initial density draws (shape {shape}): {error}") from error
+        raise ValueError(
+            f"The target cannot score what the initial density draws (shape {shape}): {error}"
+        ) from error
     make = _lookup(KERNELS, "kernel", row.kernels)
     links = stack(lambda k: make(shape[0], k), key, num_levels - 1)
     if row.path == "none":
         chain = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, Chain(links))
-        return NestedSampler(base, Annealing(base, density, LinearSchedule(2)), Stacked(chain), row.resampling)
+        return NestedSampler(
+            base, Annealing(base, density, LinearSchedule(2)), Stacked(chain), row.resampling
+        )
     schedule = _lookup(PATHS, "path", row.path)(num_levels)
     return NestedSampler(base, Annealing(base, density, schedule), Stacked(links), row.resampling)

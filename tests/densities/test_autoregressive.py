@@ -13,11 +13,17 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 def some(key, wide, dim=2):
     """Parameters away from the start, where the coordinates do not depend on each other."""
-    density = AutoregressiveMixture(jax.random.normal(key, (200, dim)), key=key, components=3, hidden=4)
+    density = AutoregressiveMixture(
+        jax.random.normal(key, (200, dim)), key=key, components=3, hidden=4
+    )
     leaves, treedef = jax.tree.flatten(density)
     keys = jax.random.split(key, len(leaves))
     density = jax.tree.unflatten(
-        treedef, [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+        treedef,
+        [
+            x + 0.3 * jax.random.normal(k, x.shape, x.dtype)
+            for k, x in zip(keys, leaves, strict=True)
+        ],
     )
     # Small slopes: widths that grow exponentially would leave any grid.
     settings = jax.scipy.special.logit(jnp.asarray(wide)), 0.2 * density.rule
@@ -53,17 +59,23 @@ def test_without_wide_draws_it_is_what_is_fitted(key):
 
 
 def test_a_width_that_grows_along_another_coordinate_goes_on_beyond_the_data(key):
-    """y_2 = e^{y_1} s: with a linear log width of slope one the conditional's width at y_1 = −6 is e^{-6} of that at 0."""
+    """y_2 = e^{y_1} s: with a linear log width of slope one the conditional's width at y_1 = −6 is
+    e^{-6} of that at 0.
+    """
     density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
     density = eqx.tree_at(lambda d: d.rule, density, density.rule.at[1, 0, 0].set(1.0))
-    at = lambda y0, y1: float(density.log_core(jnp.array([y0, y1])) - density.log_core(jnp.array([y0, 0.0])))  # noqa: E731
+
+    def at(y0, y1):
+        return float(density.log_core(jnp.array([y0, y1])) - density.log_core(jnp.array([y0, 0.0])))
+
     for s in (0.5, 1.5):
         np.testing.assert_allclose(at(-6.0, np.exp(-6.0) * s), at(0.0, s), rtol=1e-6)
 
 
 def test_place_and_width_are_those_of_two_experts_together(key):
-    """A prior of precision e^{−y_1} at 0 and a likelihood e^{y_1} times as precise at 2: precisions add, places are weighted by
-    them. The density of y_2 around that place, in units of that width, is the same for every y_1."""
+    """A prior of precision e^{−y_1} at 0 and a likelihood e^{y_1} times as precise at 2: precisions
+    add, places are weighted by them. The density of y_2 around that place, in units of that width,
+    is the same for every y_1."""
     density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
     rule = density.rule.at[1, 0].set(jnp.array([0.5, 0.0, 1.0]))
     bias = density.rule_bias.at[1].set(jnp.array([0.0, 2.0, 0.0]))
@@ -73,7 +85,11 @@ def test_place_and_width_are_those_of_two_experts_together(key):
         prior, likelihood = np.exp(-y_1), np.exp(-y_1) * np.exp(y_1)
         width, place = (prior + likelihood) ** -0.5, 2.0 * likelihood / (prior + likelihood)
         y_2 = place + width * s
-        return float(density.log_core(jnp.array([y_1, y_2])) - density.log_core(jnp.array([y_1, place])))
+        return float(
+            density.log_core(jnp.array([y_1, y_2])) - density.log_core(jnp.array([y_1, place]))
+        )
 
     for s in (-1.0, 0.4, 2.0):
-        np.testing.assert_allclose([standardised(y_1, s) for y_1 in (-4.0, 1.0, 3.0)], standardised(0.0, s), rtol=1e-6)
+        np.testing.assert_allclose(
+            [standardised(y_1, s) for y_1 in (-4.0, 1.0, 3.0)], standardised(0.0, s), rtol=1e-6
+        )

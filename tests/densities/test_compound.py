@@ -24,30 +24,54 @@ def check_draws(density, mean, covariance, num=20_000):
 
 
 def test_an_affine_image():
-    density = Affine(nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.array([1.0, -2.0]), jnp.asarray(MATRIX))
+    density = Affine(
+        nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.array([1.0, -2.0]), jnp.asarray(MATRIX)
+    )
     covariance = MATRIX @ MATRIX.T
-    np.testing.assert_allclose(density.log_gamma(POINT), stats.multivariate_normal([1, -2], covariance).logpdf(POINT), rtol=1e-10)
+    np.testing.assert_allclose(
+        density.log_gamma(POINT),
+        stats.multivariate_normal([1, -2], covariance).logpdf(POINT),
+        rtol=1e-10,
+    )
     check_draws(density, np.array([1.0, -2.0]), covariance)
 
 
 def test_a_correlated_mixture():
-    means, roots, weights = np.array([[0.0, 1.0], [-1.0, -2.0]]), np.stack([MATRIX, np.diag([0.5, 2.0])]), np.array([0.3, 0.7])
+    means, roots, weights = (
+        np.array([[0.0, 1.0], [-1.0, -2.0]]),
+        np.stack([MATRIX, np.diag([0.5, 2.0])]),
+        np.array([0.3, 0.7]),
+    )
     density = CorrelatedMixture(means, roots, np.log(weights))
     covariances = roots @ roots.transpose(0, 2, 1)
-    parts = [w * stats.multivariate_normal(m, c).pdf(POINT) for w, m, c in zip(weights, means, covariances, strict=True)]
+    parts = [
+        w * stats.multivariate_normal(m, c).pdf(POINT)
+        for w, m, c in zip(weights, means, covariances, strict=True)
+    ]
     np.testing.assert_allclose(density.log_gamma(POINT), np.log(sum(parts)), rtol=1e-10)
     mean = weights @ means
     spread = means - mean
-    check_draws(density, mean, np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread)
+    check_draws(
+        density,
+        mean,
+        np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread,
+    )
 
 
 def test_experts():
-    density = Experts([nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)], np.log([0.25, 0.75]))
+    density = Experts(
+        [nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)],
+        np.log([0.25, 0.75]),
+    )
     parts = [stats.norm(0, 1).pdf(POINT).prod(), stats.norm(3, 2).pdf(POINT).prod()]
-    np.testing.assert_allclose(density.log_gamma(POINT), np.log(0.25 * parts[0] + 0.75 * parts[1]), rtol=1e-10)
+    np.testing.assert_allclose(
+        density.log_gamma(POINT), np.log(0.25 * parts[0] + 0.75 * parts[1]), rtol=1e-10
+    )
     np.testing.assert_allclose(density.log_parts(POINT), np.log(parts), rtol=1e-10)
     between = 0.25 * 0.75 * 9.0
-    check_draws(density, np.full(2, 2.25), np.full((2, 2), between) + np.eye(2) * (0.25 * 1 + 0.75 * 4))
+    check_draws(
+        density, np.full(2, 2.25), np.full((2, 2), between) + np.eye(2) * (0.25 * 1 + 0.75 * 4)
+    )
 
 
 def test_weights_may_be_whole_numbers(key):

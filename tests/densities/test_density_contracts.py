@@ -1,7 +1,8 @@
-"""What every density promises: a scalar, finite, differentiable log γ for one particle, in either precision, under jit and vmap.
+"""What every density promises: a scalar, finite, differentiable log γ for one particle, in either
+precision, under jit and vmap.
 
-Those that can be sampled promise more: exp(log γ − log Z) integrates to one, wherever an optimiser takes their parameters, and
-draws follow it.
+Those that can be sampled promise more: exp(log γ − log Z) integrates to one, wherever an optimiser
+takes their parameters, and draws follow it.
 """
 
 import math
@@ -15,10 +16,10 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.autoregressive import AutoregressiveMixture
-from nestedvi.densities.bayesian_targets import Brownian, LogisticRegression
 from nestedvi.densities.compound import Affine, Experts, ScaleMixture
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.densities.targets import Rotated
+from nestedvi.targets.bayesian import Brownian, LogisticRegression
+from nestedvi.targets.classic import Rotated
 
 
 def mixture():
@@ -46,7 +47,9 @@ def autoregressive():
 
 def waved(density):
     """The same numbers in either precision, where random ones would differ."""
-    return jax.tree.map(lambda x: 0.5 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), density)
+    return jax.tree.map(
+        lambda x: 0.5 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), density
+    )
 
 
 def rotated_ring():
@@ -60,15 +63,26 @@ DENSITIES = {
     "diagonal-normal-1d": (lambda: nvi.DiagonalNormal(0.3, 1.5), 1),
     "mixture": (mixture, 2),
     "scaled": (lambda: nvi.Scaled(mixture(), -1.7), 2),
-    "numpyro-event": (lambda: nvi.Numpyro(dist.MultivariateNormal(jnp.ones(2), jnp.array([[1.0, 0.6], [0.6, 2.0]]))), 2),
-    "numpyro-batch": (lambda: nvi.Numpyro(dist.Logistic(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.6]))), 2),
+    "numpyro-event": (
+        lambda: nvi.Numpyro(
+            dist.MultivariateNormal(jnp.ones(2), jnp.array([[1.0, 0.6], [0.6, 2.0]]))
+        ),
+        2,
+    ),
+    "numpyro-batch": (
+        lambda: nvi.Numpyro(dist.Logistic(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.6]))),
+        2,
+    ),
     "ring": (nvi.ring, 2),
     "funnel": (nvi.Funnel, 10),
     "many-well": (nvi.ManyWell, 32),
     "two-moons": (nvi.TwoMoons, 2),
     "rings": (nvi.Rings, 2),
     "correlated-mixture": (correlated, 2),
-    "affine": (lambda: Affine(mixture(), jnp.array([0.5, -1.0]), jnp.array([[0.7, 0.4], [-0.5, 1.1]])), 2),
+    "affine": (
+        lambda: Affine(mixture(), jnp.array([0.5, -1.0]), jnp.array([[0.7, 0.4], [-0.5, 1.1]])),
+        2,
+    ),
     "experts": (lambda: Experts((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
@@ -77,7 +91,8 @@ DENSITIES = {
     "logistic-regression": (logistic, 3),
     "rotated": (rotated_ring, 2),
 }
-# Densities that have no place above, and why: their particles are no vectors of ℝⁿ, or the classes are made from a user's.
+# Densities that have no place above, and why: their particles are no vectors of ℝⁿ, or the classes
+# are made from a user's.
 ELSEWHERE = {"SymmetricDirichlet", "Empirical", "NumpyroModel"}
 PLANAR = ["diagonal-normal", "mixture", "scaled", "numpyro-event", "numpyro-batch", "ring"]
 COMPOUND = ["correlated-mixture", "affine", "experts", "scale-mixture", "planar"]
@@ -121,9 +136,13 @@ def test_gradient_against_finite_differences(name, x64):
 
 
 def grid(half_width=16.0, num=501):
-    """A square grid and the area of its cells; the trapezoid rule is exact to rounding for densities this smooth."""
+    """A square grid and the area of its cells; the trapezoid rule is exact to rounding for
+    densities this smooth.
+    """
     axis = jnp.linspace(-half_width, half_width, num)
-    return jnp.stack(jnp.meshgrid(axis, axis), axis=-1).reshape(-1, 2), float(axis[1] - axis[0]) ** 2
+    return jnp.stack(jnp.meshgrid(axis, axis), axis=-1).reshape(-1, 2), float(
+        axis[1] - axis[0]
+    ) ** 2
 
 
 def features(z):
@@ -132,7 +151,9 @@ def features(z):
 
 @pytest.mark.parametrize("name", [*PLANAR, *COMPOUND])
 def test_normalised_and_sampled_faithfully(name, key, x64):
-    """∫ exp(log γ − log Z) = 1, and moments of draws agree with quadrature within five standard errors."""
+    """∫ exp(log γ − log Z) = 1, and moments of draws agree with quadrature within five standard
+    errors.
+    """
     density = DENSITIES[name][0]()
     nodes, area = grid()
     p = area * jnp.exp(jax.jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z)
@@ -145,9 +166,13 @@ def test_normalised_and_sampled_faithfully(name, key, x64):
 
 @pytest.mark.parametrize("name", [*PLANAR, *COMPOUND])
 def test_still_normalised_after_training(name, x64):
-    """Every number that an optimiser may move is moved: a base that is learned must not change log Z."""
+    """Every number that an optimiser may move is moved: a base that is learned must not change log
+    Z.
+    """
     arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)
-    moved = jax.tree.map(lambda x: x + 0.15 * jnp.cos(1 + jnp.arange(x.size)).reshape(x.shape), arrays)
+    moved = jax.tree.map(
+        lambda x: x + 0.15 * jnp.cos(1 + jnp.arange(x.size)).reshape(x.shape), arrays
+    )
     density = eqx.combine(moved, static)
     nodes, area = grid()
     mass = area * jnp.sum(jnp.exp(jax.jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z))
@@ -157,7 +182,9 @@ def test_still_normalised_after_training(name, x64):
 def test_every_density_is_here():
     def concrete(kind):
         for sub in kind.__subclasses__():
-            if sub.__module__.startswith("nestedvi.densities") and not sub.__name__.startswith("Abstract"):
+            if sub.__module__.startswith("nestedvi.densities") and not sub.__name__.startswith(
+                "Abstract"
+            ):
                 yield sub.__name__
             yield from concrete(sub)
 
@@ -169,7 +196,11 @@ def test_one_dimension_too(x64):
     density = nvi.DiagonalNormal(0.3, 1.5)
     nodes = jnp.linspace(-20.0, 20.0, 2001)[:, None]
     mass = 0.02 * jnp.exp(jax.vmap(density.log_gamma)(nodes))
-    np.testing.assert_allclose([jnp.sum(mass), mass @ nodes[:, 0], mass @ (nodes[:, 0] - 0.3) ** 2], [1, 0.3, 2.25], atol=1e-9)
+    np.testing.assert_allclose(
+        [jnp.sum(mass), mass @ nodes[:, 0], mass @ (nodes[:, 0] - 0.3) ** 2],
+        [1, 0.3, 2.25],
+        atol=1e-9,
+    )
 
 
 def test_funnel_draws(key, x64):
@@ -179,7 +210,9 @@ def test_funnel_draws(key, x64):
     tolerance = 5 / math.sqrt(NUM_DRAWS)
     covariance = noise.T @ noise / NUM_DRAWS
     assert (jnp.abs(jnp.mean(noise, axis=0)) < tolerance).all()
-    assert (jnp.abs(covariance - jnp.eye(10)) < tolerance * (1 + (math.sqrt(2) - 1) * jnp.eye(10))).all()
+    assert (
+        jnp.abs(covariance - jnp.eye(10)) < tolerance * (1 + (math.sqrt(2) - 1) * jnp.eye(10))
+    ).all()
 
 
 @pytest.mark.parametrize("name", [*PLANAR, "diagonal-normal-1d", "funnel"])
@@ -194,7 +227,9 @@ def test_draws_keep_the_precision(name, enabled, key):
 
 @pytest.mark.parametrize("name", ["diagonal-normal", "mixture", "scaled", *COMPOUND])
 def test_parameters_of_a_density_are_differentiable(name, x64):
-    """θ and the first term of the objective learn through log γ: against a finite difference along all parameters at once."""
+    """θ and the first term of the objective learn through log γ: against a finite difference along
+    all parameters at once.
+    """
     arrays, static = eqx.partition(DENSITIES[name][0](), eqx.is_inexact_array)
     z = jnp.array([0.3, -0.2])
 
@@ -231,7 +266,9 @@ def test_what_is_said_about_draws(density, expected):
 def test_discrete_distributions_score_without_a_grid(x64):
     """A batch of independent Poissons is one particle: their log probabilities add up."""
     density = nvi.as_sampleable(dist.Poisson(jnp.array([0.5, 3.0])))
-    expected = sum(k * math.log(rate) - rate - math.lgamma(k + 1) for k, rate in ((2, 0.5), (1, 3.0)))
+    expected = sum(
+        k * math.log(rate) - rate - math.lgamma(k + 1) for k, rate in ((2, 0.5), (1, 3.0))
+    )
     np.testing.assert_allclose(density.log_gamma(jnp.array([2, 1])), expected, rtol=1e-12)
 
 

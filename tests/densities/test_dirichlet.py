@@ -1,4 +1,6 @@
-"""The symmetric Dirichlet: density against quadrature, draws against its moments, whichever way they are made."""
+"""The symmetric Dirichlet: density against quadrature, draws against its moments, whichever way
+they are made.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,13 @@ from nestedvi.densities.dirichlet import dirichlet_log_prob
 def test_density_is_scipys():
     lam, concentration = np.array([0.1, 0.25, 0.65]), np.array([0.5, 2.0, 7.5])
     np.testing.assert_allclose(
-        dirichlet_log_prob(jnp.asarray(lam), jnp.asarray(concentration)), stats.dirichlet.logpdf(lam, concentration)
+        dirichlet_log_prob(jnp.asarray(lam), jnp.asarray(concentration)),
+        stats.dirichlet.logpdf(lam, concentration),
     )
     density = nvi.SymmetricDirichlet(0.7, 3)
-    np.testing.assert_allclose(density.log_gamma(jnp.asarray(lam)), stats.dirichlet.logpdf(lam, np.full(3, 0.7)))
+    np.testing.assert_allclose(
+        density.log_gamma(jnp.asarray(lam)), stats.dirichlet.logpdf(lam, np.full(3, 0.7))
+    )
     assert density.log_Z == 0
 
 
@@ -25,11 +30,15 @@ def test_density_is_scipys():
 def test_draws_have_the_dirichlets_moments(key, alpha):
     """A multiple of one half is drawn from squared normals, anything else by rejection."""
     num, dim = 20_000, 4
-    draws = np.asarray(jax.jit(jax.vmap(nvi.SymmetricDirichlet(alpha, dim).sample))(jax.random.split(key, num)))
+    draws = np.asarray(
+        jax.jit(jax.vmap(nvi.SymmetricDirichlet(alpha, dim).sample))(jax.random.split(key, num))
+    )
     np.testing.assert_allclose(draws.sum(axis=1), 1.0, atol=1e-5)
     exact = stats.dirichlet(np.full(dim, alpha))
     for values, expected in ((draws, exact.mean()), (draws**2, exact.var() + exact.mean() ** 2)):
-        assert (np.abs(values.mean(axis=0) - expected) < 5 * values.std(axis=0) / np.sqrt(num)).all()
+        assert (
+            np.abs(values.mean(axis=0) - expected) < 5 * values.std(axis=0) / np.sqrt(num)
+        ).all()
 
 
 def test_a_proportion_of_nothing_stays_finite():
@@ -54,6 +63,8 @@ def test_the_empirical_distribution(key):
     np.testing.assert_array_equal(draws["b"][:, 0], 10 * draws["a"])
     share = np.bincount(np.asarray(draws["a"], int), minlength=4) / 4000
     assert (np.abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 4000)).all()
-    np.testing.assert_allclose(density.log_gamma(density.sample(key)) - density.log_Z, -np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(
+        density.log_gamma(density.sample(key)) - density.log_Z, -np.log(4), rtol=1e-6
+    )
     with pytest.raises(ValueError, match="needs points"):
         nvi.Empirical(())

@@ -1,4 +1,6 @@
-"""NumPyro models as densities: evidences against closed forms, by quadrature over the unconstrained coordinates."""
+"""NumPyro models as densities: evidences against closed forms, by quadrature over the unconstrained
+coordinates.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +18,14 @@ import nestedvi as nvi
 
 
 def log_evidence(model, num=401, half_width=25.0):
-    """log ∫ exp(log γ) over ℝⁿ by the trapezoid rule: exact to rounding where the integrand is smooth and gone at the border."""
+    """log ∫ exp(log γ) over ℝⁿ by the trapezoid rule: exact to rounding where the integrand is
+    smooth and gone at the border.
+    """
     flat, unravel = ravel_pytree(model.example)
     axis = jnp.linspace(-half_width, half_width, num)
-    points = jnp.stack(jnp.meshgrid(*[axis] * flat.size, indexing="ij"), axis=-1).reshape(-1, flat.size)
+    points = jnp.stack(jnp.meshgrid(*[axis] * flat.size, indexing="ij"), axis=-1).reshape(
+        -1, flat.size
+    )
     values = jax.jit(jax.vmap(lambda z: model.log_gamma(unravel(z))))(points)
     return float(jax.nn.logsumexp(values) + flat.size * jnp.log(axis[1] - axis[0]))
 
@@ -55,7 +61,13 @@ def gamma_poisson(counts):
 
 def log_gamma_poisson(x):
     a, b, total = 2.0, 0.5, x.sum()
-    return a * np.log(b) - gammaln(a) + gammaln(a + total) - (a + total) * np.log(b + x.size) - gammaln(x + 1).sum()
+    return (
+        a * np.log(b)
+        - gammaln(a)
+        + gammaln(a + total)
+        - (a + total) * np.log(b + x.size)
+        - gammaln(x + 1).sum()
+    )
 
 
 def dirichlet_multinomial(throws):
@@ -73,7 +85,10 @@ def groups(y):
     """Two group means in a plate, two observations each; the last observation is masked."""
     with numpyro.plate("group", 2, dim=-1):
         mu = numpyro.sample("mu", dist.Normal(1.0, 2.0))
-        with numpyro.plate("row", 2, dim=-2), numpyro.handlers.mask(mask=jnp.array([[True, True], [True, False]])):
+        with (
+            numpyro.plate("row", 2, dim=-2),
+            numpyro.handlers.mask(mask=jnp.array([[True, True], [True, False]])),
+        ):
             numpyro.sample("y", dist.Normal(mu, 0.5), obs=y.reshape(2, 2))
 
 
@@ -85,7 +100,9 @@ def log_groups(y):
 
 
 def shrinking():
-    """A support that depends on another site; both priors are normalised, and a factor adds log 3."""
+    """A support that depends on another site; both priors are normalised, and a factor adds log
+    3.
+    """
     x = numpyro.sample("x", dist.Uniform(0.0, 2.0))
     numpyro.sample("y", dist.Uniform(0.0, x))
     numpyro.factor("three", jnp.log(3.0))
@@ -110,7 +127,11 @@ decentred = numpyro.handlers.reparam(groups, config={"mu": LocScaleReparam(0.0)}
 
 CASES = {
     "half-normal": (half_normal, (Y,), log_half_normal(Y)),
-    "beta-bernoulli": (beta_bernoulli, (FLIPS,), betaln(2 + FLIPS.sum(), 1.5 + (1 - FLIPS).sum()) - betaln(2, 1.5)),
+    "beta-bernoulli": (
+        beta_bernoulli,
+        (FLIPS,),
+        betaln(2 + FLIPS.sum(), 1.5 + (1 - FLIPS).sum()) - betaln(2, 1.5),
+    ),
     "gamma-poisson": (gamma_poisson, (COUNTS,), log_gamma_poisson(COUNTS)),
     "dirichlet-multinomial": (dirichlet_multinomial, (THROWS,), log_dirichlet_multinomial(THROWS)),
     "plates and masks": (groups, (Y,), log_groups(Y)),
@@ -146,7 +167,9 @@ def walk(y, num):
 
 
 def test_constrained_and_deterministic_sites():
-    """Values by hand: exp for a positive site, nothing for a real one, deterministic sites from both, inside a scan too."""
+    """Values by hand: exp for a positive site, nothing for a real one, deterministic sites from
+    both, inside a scan too.
+    """
     model = nvi.NumpyroModel(walk, model_kwargs={"y": 0.5, "num": 3})
     z = {"tau": jnp.array(0.7), "z": jnp.array([0.1, -0.4, 2.0])}
     out = model.constrain(z)
@@ -159,11 +182,15 @@ def test_constrained_and_deterministic_sites():
     np.testing.assert_allclose(model.log_gamma(z), by_hand, rtol=1e-5)
     # d/dτ' of −3 τ' − (Σ steps²) e^{−2τ'}/2 − e^{2τ'}/2 + τ', which samplers need.
     squares = 0.1**2 + 0.5**2 + 2.4**2
-    np.testing.assert_allclose(jax.grad(model.log_gamma)(z)["tau"], -2 + squares * np.exp(-1.4) - np.exp(1.4), rtol=1e-4)
+    np.testing.assert_allclose(
+        jax.grad(model.log_gamma)(z)["tau"], -2 + squares * np.exp(-1.4) - np.exp(1.4), rtol=1e-4
+    )
 
 
 def test_prior_draws_are_the_models_own(key):
-    """Constrained back, draws have the moments of Beta(2, 1.5) whatever the data say, to 4.5 standard errors."""
+    """Constrained back, draws have the moments of Beta(2, 1.5) whatever the data say, to 4.5
+    standard errors.
+    """
     model = nvi.NumpyroModel(beta_bernoulli, (FLIPS,))
     draws = model.prior_draws(key, 4000)
     p = np.asarray(jax.vmap(model.constrain)(draws)["p"])
@@ -174,7 +201,9 @@ def test_prior_draws_are_the_models_own(key):
 
 
 def test_prior_draws_at_the_border_are_replaced(key):
-    """exp(60 ε) overflows in float32 for one draw in seven: its logarithm is no place to start from."""
+    """exp(60 ε) overflows in float32 for one draw in seven: its logarithm is no place to start
+    from.
+    """
 
     def model():
         numpyro.sample("x", dist.LogNormal(0.0, 60.0))
@@ -235,7 +264,11 @@ def broken(y):
 
 
 REFUSED = {
-    "discrete": (discrete, (), r"discrete latent sites.*'kind', 'on'\. Sum them out by hand or with a mixture"),
+    "discrete": (
+        discrete,
+        (),
+        r"discrete latent sites.*'kind', 'on'\. Sum them out by hand or with a mixture",
+    ),
     "subsampled": (subsampled, (), r"plate 'rows' of subsampled sees 3 of its 10 rows"),
     "param": (with_param, (), r"numpyro.param at 'loc'.*numpyro.sample with a prior"),
     "sphere": (on_sphere, (), r"'u' has the support Sphere, which has no bijection"),

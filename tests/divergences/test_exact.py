@@ -1,6 +1,7 @@
 """Levels with exact samples: unbiased gradients for both sides, whichever is drawn from.
 
-Expected gradients come from sums and quadrature; estimates are averages over keys, and must lie within five standard errors.
+Expected gradients come from sums and quadrature; estimates are averages over keys, and must lie
+within five standard errors.
 """
 
 import equinox as eqx
@@ -9,10 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from closed_forms import CASES, NAMES, divergences, jacobians, log_normalise, with_value
 
 import nestedvi as nvi
-from finite import Table
+from tests.helpers.closed_forms import (
+    CASES,
+    NAMES,
+    divergences,
+    jacobians,
+    log_normalise,
+    with_value,
+)
+from tests.helpers.finite import Table
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -25,7 +33,10 @@ def estimates(build, p, baseline, num_samples=3):
 
     def one(key):
         def fn(p):
-            pairs = [build(p).surrogate(key, CASES[n][0](), num_samples, baseline=baseline) for n in NAMES]
+            pairs = [
+                build(p).surrogate(key, CASES[n][0](), num_samples, baseline=baseline)
+                for n in NAMES
+            ]
             return tuple(jnp.stack(x) for x in zip(*pairs, strict=True))
 
         return jax.jacrev(fn, has_aux=True)(p)
@@ -46,10 +57,18 @@ def assert_unbiased(samples, expected):
 def test_discrete(side, baseline):
     """Both sides' parameters and the divergence itself, for every f."""
     rng = np.random.default_rng(0)
-    p = {"target": jnp.asarray(0.6 * rng.normal(size=N) + 1), "proposal": jnp.asarray(0.6 * rng.normal(size=N) - 2)}
-    exact = with_value(lambda p: divergences(NAMES, log_normalise(p["target"]), log_normalise(p["proposal"])))
+    p = {
+        "target": jnp.asarray(0.6 * rng.normal(size=N) + 1),
+        "proposal": jnp.asarray(0.6 * rng.normal(size=N) - 2),
+    }
+    exact = with_value(
+        lambda p: divergences(NAMES, log_normalise(p["target"]), log_normalise(p["proposal"]))
+    )
     expected = jacobians(exact, p)
-    build = lambda p: nvi.ExactLevel(Table(p["target"]), Table(p["proposal"]), sample_from=side)  # noqa: E731
+
+    def build(p):
+        return nvi.ExactLevel(Table(p["target"]), Table(p["proposal"]), sample_from=side)
+
     assert_unbiased(estimates(build, p, baseline), expected)
 
 
@@ -90,17 +109,23 @@ class Lift(nvi.AbstractKernel):
 
 
 def mixed_level(p, side):
-    """p(a) p(b | a) against q(b) q(a | b): discrete and continuous parts on both sides, in both orders."""
+    """p(a) p(b | a) against q(b) q(a | b): discrete and continuous parts on both sides, in both
+    orders.
+    """
     left = nvi.Joint(Table(p["a"]), Lift(nvi.DistributionKernel(p["b|a"], reparameterised=True)))
     gaussian = eqx.tree_at(lambda d: (d.loc, d.log_scale), nvi.DiagonalNormal(0.0, 1.0), p["b"])
-    right = nvi.Joint(gaussian, nvi.DistributionKernel(p["a|b"], reparameterised=False), flipped=True)
+    right = nvi.Joint(
+        gaussian, nvi.DistributionKernel(p["a|b"], reparameterised=False), flipped=True
+    )
     assert not left.reparameterised and not right.reparameterised
     return nvi.ExactLevel(left, right, sample_from=side)
 
 
 @pytest.mark.parametrize("side", ["proposal", "target"])
 def test_mixed_joints(side):
-    """Pathwise for the continuous part, score function for the discrete one, in whichever order they are drawn."""
+    """Pathwise for the continuous part, score function for the discrete one, in whichever order
+    they are drawn.
+    """
     grid = np.linspace(-9.0, 9.0, 121)
     cell = np.log(grid[1] - grid[0])
     p = {
@@ -111,21 +136,36 @@ def test_mixed_joints(side):
     }
 
     def exact(p):
-        normal = lambda loc, log_scale: jax.scipy.stats.norm.logpdf(grid, loc, jnp.exp(log_scale))  # noqa: E731
-        left = jnp.stack([log_normalise(p["a"])[i] + normal(p["b|a"].loc[i], p["b|a"].log_scale) for i in range(2)])
+        def normal(loc, log_scale):
+            return jax.scipy.stats.norm.logpdf(grid, loc, jnp.exp(log_scale))
+
+        left = jnp.stack(
+            [
+                log_normalise(p["a"])[i] + normal(p["b|a"].loc[i], p["b|a"].log_scale)
+                for i in range(2)
+            ]
+        )
         right = normal(p["b"][0][0], p["b"][1][0]) + jax.nn.log_softmax(
             p["a|b"].bias[:, None] + p["a|b"].gain[:, None] * grid, axis=0
         )
         return divergences(NAMES, left, right, cell)
 
-    assert_unbiased(estimates(lambda p: mixed_level(p, side), p, True), jacobians(with_value(exact), p))
+    assert_unbiased(
+        estimates(lambda p: mixed_level(p, side), p, True), jacobians(with_value(exact), p)
+    )
 
 
 def test_flipped_pairs_agree_on_the_order(key):
     """Both joints score a pair (z, x) that either of them drew."""
     prior, data = Table(jnp.zeros(2)), Table(jnp.zeros(3))
-    left = nvi.Joint(prior, nvi.DistributionKernel(lambda z, c: dist.Categorical(probs=jnp.ones(3) / 3), False))
-    right = nvi.Joint(data, nvi.DistributionKernel(lambda x, c: dist.Categorical(probs=jnp.ones(2) / 2), False), flipped=True)
+    left = nvi.Joint(
+        prior, nvi.DistributionKernel(lambda z, c: dist.Categorical(probs=jnp.ones(3) / 3), False)
+    )
+    right = nvi.Joint(
+        data,
+        nvi.DistributionKernel(lambda x, c: dist.Categorical(probs=jnp.ones(2) / 2), False),
+        flipped=True,
+    )
     for z, x in (left.sample(key), right.sample(key)):
         assert 0 <= z < 2 and 0 <= x < 3
         log_left = left.log_gamma((z, x)) - left.log_Z
@@ -137,7 +177,8 @@ def test_a_level_is_a_pytree_of_arrays(key):
     """`flipped` is structure, not data: a plain jit takes a level, and every leaf is an array."""
     kernel = nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1))
     level = nvi.ExactLevel(
-        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel), nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel, flipped=True)
+        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel),
+        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel, flipped=True),
     )
     assert all(eqx.is_array(x) for x in jax.tree.leaves(level))
     assert np.isfinite(jax.jit(lambda level: level.surrogate(key, "reverse-kl", 4)[1])(level))
@@ -152,15 +193,26 @@ def test_unknown_side():
 def test_samples_that_are_there_already(key, side):
     """Drawing and scoring apart give what they give together."""
     p = [jnp.array([0.4, -0.3]), jnp.array([0.1, 0.2])]
-    both = lambda p, fn: fn(nvi.ExactLevel(Table(p[0]), Table(p[1]), sample_from=side))  # noqa: E731
-    together = jax.grad(lambda p: both(p, lambda level: level.surrogate(key, "forward-kl", 5))[0])(p)
-    apart = jax.grad(lambda p: both(p, lambda level: level.surrogate_at(level.draw(key, 5), "forward-kl"))[0])(p)
+
+    def both(p, fn):
+        return fn(nvi.ExactLevel(Table(p[0]), Table(p[1]), sample_from=side))
+
+    together = jax.grad(lambda p: both(p, lambda level: level.surrogate(key, "forward-kl", 5))[0])(
+        p
+    )
+    apart = jax.grad(
+        lambda p: both(p, lambda level: level.surrogate_at(level.draw(key, 5), "forward-kl"))[0]
+    )(p)
     for a, b in zip(together, apart, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_completed_point_is_a_draw_of_the_joint(key):
-    joint = nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)), flipped=True)
+    joint = nvi.Joint(
+        nvi.DiagonalNormal(0.0, 1.0),
+        nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)),
+        flipped=True,
+    )
     point = jnp.array([3.0])
     b, a = joint.complete(key, point)
     assert a is point and b.shape == (1,) and b != a
@@ -169,7 +221,10 @@ def test_a_completed_point_is_a_draw_of_the_joint(key):
 def test_what_is_held_gets_no_gradient(key):
     """Held target, free proposal: only the second learns, whichever side is drawn from."""
     for side in ("proposal", "target"):
-        build = lambda p, side=side: nvi.ExactLevel(nvi.hold(Table(p[0])), Table(p[1]), sample_from=side)  # noqa: E731
+
+        def build(p, side=side):
+            return nvi.ExactLevel(nvi.hold(Table(p[0])), Table(p[1]), sample_from=side)
+
         gradient = jax.grad(lambda p, build=build: build(p).surrogate(key, "reverse-kl", 8)[0])(
             [jnp.array([0.4, -0.3]), jnp.zeros(2)]
         )

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from closed_forms import CASES, NAMES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nestedvi as nvi
 from nestedvi.divergences.exact import conjugate
 from nestedvi.divergences.f import get_divergence
+from tests.helpers.closed_forms import CASES, NAMES
 
 L = np.linspace(-4.0, 4.0, 33)
 STEP = 1e-4
@@ -26,26 +26,42 @@ def central(F, l):
 def test_value_and_derivatives(name, x64):
     """F(l) = f(e^l), g = F', and the landing coefficient F' − F''."""
     library, f = CASES[name][0](), CASES[name][1]
-    F = lambda l: f(jnp.exp(l))  # noqa: E731
+
+    def F(l):
+        return f(jnp.exp(l))
+
     first, second = central(F, jnp.asarray(L))
-    np.testing.assert_allclose(jax.vmap(library.value)(jnp.asarray(L)), F(jnp.asarray(L)), atol=1e-12)
+    np.testing.assert_allclose(
+        jax.vmap(library.value)(jnp.asarray(L)), F(jnp.asarray(L)), atol=1e-12
+    )
     np.testing.assert_allclose(library.slope(jnp.asarray(L)), first, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(library.landing_slope(jnp.asarray(L)), first - second, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        library.landing_slope(jnp.asarray(L)), first - second, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_conjugate_exchanges_the_sides(name, x64):
     """f*(u) = u f(1/u), with its derivatives; the two KLs are each other's."""
     library, f = conjugate(CASES[name][0]()), CASES[name][1]
-    F = lambda l: jnp.exp(l) * f(jnp.exp(-l))  # noqa: E731
+
+    def F(l):
+        return jnp.exp(l) * f(jnp.exp(-l))
+
     first, second = central(F, jnp.asarray(L))
-    np.testing.assert_allclose(jax.vmap(library.value)(jnp.asarray(L)), F(jnp.asarray(L)), atol=1e-12)
+    np.testing.assert_allclose(
+        jax.vmap(library.value)(jnp.asarray(L)), F(jnp.asarray(L)), atol=1e-12
+    )
     np.testing.assert_allclose(library.slope(jnp.asarray(L)), first, rtol=1e-6, atol=1e-5)
-    np.testing.assert_allclose(library.landing_slope(jnp.asarray(L)), first - second, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        library.landing_slope(jnp.asarray(L)), first - second, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_kls_are_conjugate():
-    assert isinstance(conjugate(nvi.ReverseKL()), nvi.ForwardKL) and isinstance(conjugate(nvi.ForwardKL()), nvi.ReverseKL)
+    assert isinstance(conjugate(nvi.ReverseKL()), nvi.ForwardKL) and isinstance(
+        conjugate(nvi.ForwardKL()), nvi.ReverseKL
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,19 +86,30 @@ _VALUES = jax.jit(lambda l: [jax.vmap(CASES[name][0]().value)(l) for name in NAM
 
 @pytest.mark.parametrize("name", NAMES)
 def test_extreme_ratios_in_float32(name):
-    """A ratio of zero is legal: f, g and the landing coefficient have limits there, and none may overflow on the way."""
+    """A ratio of zero is legal: f, g and the landing coefficient have limits there, and none may
+    overflow on the way.
+    """
     library = CASES[name][0]()
     zero = jnp.array([-jnp.inf, -300.0, -90.0, -60.0], jnp.float32)
     if name == "reverse-kl":
         np.testing.assert_array_equal(library.landing_slope(zero), -np.ones(4))
         return
-    limit = {"forward-kl": 0.0, "chi-squared": 1.0, "alpha-half": 2.0, "jensen-shannon": 0.5 * np.log(2)}[name]
+    limit = {
+        "forward-kl": 0.0,
+        "chi-squared": 1.0,
+        "alpha-half": 2.0,
+        "jensen-shannon": 0.5 * np.log(2),
+    }[name]
     np.testing.assert_allclose(jax.vmap(library.value)(zero), limit, atol=1e-6)
     np.testing.assert_allclose(library.slope(zero), 0.0, atol=1e-6)
     np.testing.assert_allclose(library.landing_slope(zero), 0.0, atol=1e-6)
     if name != "forward-kl":
-        # Far above one the true values leave float32; what is returned must not turn into NaN or infinity.
-        assert np.isfinite(library.slope(-zero)).all() and np.isfinite(library.landing_slope(-zero)).all()
+        # Far above one the true values leave float32; what is returned must not turn into NaN or
+        # infinity.
+        assert (
+            np.isfinite(library.slope(-zero)).all()
+            and np.isfinite(library.landing_slope(-zero)).all()
+        )
 
 
 def test_alpha_limits(x64):
@@ -91,10 +118,15 @@ def test_alpha_limits(x64):
     two = jax.vmap(nvi.alpha_divergence(2.0).value)(l)
     np.testing.assert_allclose(two, 0.5 * jax.vmap(nvi.chi_squared().value)(l), rtol=1e-10)
     near_one = jax.vmap(nvi.alpha_divergence(1 + 1e-6).value)(l)
-    np.testing.assert_allclose(near_one, jax.vmap(nvi.ForwardKL().value)(l) - (jnp.exp(l) - 1), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        near_one, jax.vmap(nvi.ForwardKL().value)(l) - (jnp.exp(l) - 1), rtol=1e-3, atol=1e-3
+    )
     near_zero = jax.vmap(nvi.alpha_divergence(1e-6).value)(l)
     np.testing.assert_allclose(near_zero, -l + (jnp.exp(l) - 1), rtol=1e-3, atol=1e-3)
-    assert float(jnp.max(jax.vmap(nvi.jensen_shannon().value)(l) / (1 + jnp.exp(l)))) <= np.log(2) / 2 + 1e-12
+    assert (
+        float(jnp.max(jax.vmap(nvi.jensen_shannon().value)(l) / (1 + jnp.exp(l))))
+        <= np.log(2) / 2 + 1e-12
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])

@@ -1,8 +1,10 @@
-"""Every row of the gradient table for reparameterised, mixed and deterministic moves, against quadrature.
+"""Every row of the gradient table for reparameterised, mixed and deterministic moves, against
+quadrature.
 
-Particles are the nodes of a product quadrature rule: z_{k-1} on a grid, the noise of z_k on another, so z_k moves with the
-parameters as a pathwise gradient needs. The exact divergence is computed apart from the library, on a fixed grid of both.
-The trapezium rule converges faster than any power here (smooth, decaying integrands), so 1e-8 is no loose tolerance.
+Particles are the nodes of a product quadrature rule: z_{k-1} on a grid, the noise of z_k on
+another, so z_k moves with the parameters as a pathwise gradient needs. The exact divergence is
+computed apart from the library, on a fixed grid of both. The trapezium rule converges faster than
+any power here (smooth, decaying integrands), so 1e-8 is no loose tolerance.
 """
 
 import equinox as eqx
@@ -11,11 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from closed_forms import CASES, NAMES, assert_same, divergences, jacobians, log_normalise, surrogates, with_value
 
 import nestedvi as nvi
 from nestedvi.particles.resampling import Particles
 from nestedvi.sampler.level import Flow, Level, weigh
+from tests.helpers.closed_forms import (
+    CASES,
+    NAMES,
+    assert_same,
+    divergences,
+    jacobians,
+    log_normalise,
+    surrogates,
+    with_value,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -100,7 +111,8 @@ def estimated(names, flow, score_only=False):
 
 LANDING = Flow(hold_q=True, split=True)
 HELD = Flow(hold_q=True)
-# (flow, kernel declared non-reparameterised, divergences): every estimator of φ̂ that an objective can choose.
+# (flow, kernel declared non-reparameterised, divergences): every estimator of φ̂ that an objective
+# can choose.
 ESTIMATORS = {
     "pathwise": (Flow(), False, NAMES),
     "landing": (LANDING, False, NAMES),
@@ -126,17 +138,25 @@ def test_objectives_choose_those_flows(name):
     """What was proved above is what training uses."""
     p = parameters()
     transition = nvi.Transition(gaussian(p["forward"]), gaussian(p["reverse"]))
-    choose = lambda **kw: nvi.Objective(CASES[name][0](), **kw).flow(transition)  # noqa: E731
+
+    def choose(**kw):
+        return nvi.Objective(CASES[name][0](), **kw).flow(transition)
+
     assert choose(estimator="pathwise") == (HELD if name == "reverse-kl" else LANDING)
     assert choose(estimator="pathwise", sticking_the_landing=False) == Flow()
     assert choose(estimator="score") == Flow(score_only=True)
-    assert choose() == (Flow(score_only=True) if name == "forward-kl" else choose(estimator="pathwise"))
+    assert choose() == (
+        Flow(score_only=True) if name == "forward-kl" else choose(estimator="pathwise")
+    )
 
 
 def test_partial_optimisation():
     """Sticking the landing with γ_k held: φ̂ still learns through z_k, θ_k does not."""
     p = parameters()
-    expected, got = jacobians(exact(NAMES), p)[0], jacobians(estimated(NAMES, LANDING._replace(hold_theta=True)), p)[0]
+    expected, got = (
+        jacobians(exact(NAMES), p)[0],
+        jacobians(estimated(NAMES, LANDING._replace(hold_theta=True)), p)[0],
+    )
     right = ("theta_prev", "forward")
     assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL)
     np.testing.assert_array_equal(got["theta"], np.zeros((len(NAMES), 3)))
@@ -176,7 +196,12 @@ def exact_langevin(partial):
         log_now = log_normalise(log_bump(theta, GRID)) - cell
         there = langevin_params(theta, p["log_step"], p["drift"], z)
         back = langevin_params(theta, hold(p["log_step"]), -hold(p["drift"]), new)
-        return divergences(NAMES, log_now[None, :] + log_normal(z, *back), log_prev[:, None] + log_normal(new, *there), 2 * cell)
+        return divergences(
+            NAMES,
+            log_now[None, :] + log_normal(z, *back),
+            log_prev[:, None] + log_normal(new, *there),
+            2 * cell,
+        )
 
     return with_value(fn)
 
@@ -187,7 +212,9 @@ def estimated_langevin(flow):
 
     def fn(p):
         log_w = jax.lax.stop_gradient(log_bump(p["theta_prev"], prev[:, 0])) - 0.5 * eps**2
-        transition = nvi.LangevinTransition(jnp.exp(p["log_step"]), drift=Sine(p["drift"]), opposite=True)
+        transition = nvi.LangevinTransition(
+            jnp.exp(p["log_step"]), drift=Sine(p["drift"]), opposite=True
+        )
         theta = jax.lax.stop_gradient(p["theta"]) if flow.hold_theta else p["theta"]
         loc, log_scale = langevin_params(theta, p["log_step"], p["drift"], prev)
         z = loc + jnp.exp(log_scale) * eps[:, None]
@@ -199,7 +226,9 @@ def estimated_langevin(flow):
     return fn
 
 
-@pytest.mark.parametrize("flow", [Flow(), LANDING, Flow(score_only=True)], ids=["pathwise", "landing", "score"])
+@pytest.mark.parametrize(
+    "flow", [Flow(), LANDING, Flow(score_only=True)], ids=["pathwise", "landing", "score"]
+)
 def test_langevin_moves(flow):
     """Step size and drift in both kernels, θ_k in γ_k and in both kernels: every way in adds up."""
     p = langevin_parameters()
@@ -221,15 +250,24 @@ def test_partial_optimisation_of_shared_parameters(flow):
 
 
 def test_landing_without_split_is_wrong_where_g_varies():
-    """Holding log q in a pathwise gradient needs the other coefficient F' − F'' unless g is constant: the check can fail."""
+    """Holding log q in a pathwise gradient needs the other coefficient F' − F'' unless g is
+    constant: the check can fail.
+    """
     p, names = parameters(), NAMES[1:]
-    wrong = jacobians(estimated(names, HELD), p)[0]["forward"] - jacobians(exact(names), p)[0]["forward"]
+    wrong = (
+        jacobians(estimated(names, HELD), p)[0]["forward"]
+        - jacobians(exact(names), p)[0]["forward"]
+    )
     assert (np.abs(wrong).max(axis=1) > 1e-3).all()
 
 
 def test_first_term():
     """D_f(π_1 ‖ q_1) for a learned Gaussian q_1."""
-    p = {"theta": jnp.array([1.1, -0.7, -0.4]), "loc": jnp.array([0.3]), "log_scale": jnp.array([0.2])}
+    p = {
+        "theta": jnp.array([1.1, -0.7, -0.4]),
+        "loc": jnp.array([0.3]),
+        "log_scale": jnp.array([0.2]),
+    }
     cell, noise = np.log(GRID[1] - GRID[0]), jnp.asarray(NOISE)
 
     def exact_first(p):
@@ -238,9 +276,15 @@ def test_first_term():
 
     def loss(flow):
         def fn(p):
-            initial = eqx.tree_at(lambda d: (d.loc, d.log_scale), nvi.DiagonalNormal(0.0, 1.0), (p["loc"], p["log_scale"]))
+            initial = eqx.tree_at(
+                lambda d: (d.loc, d.log_scale),
+                nvi.DiagonalNormal(0.0, 1.0),
+                (p["loc"], p["log_scale"]),
+            )
             path = nvi.Sequential([Bump(p["theta"]), Bump(jnp.ones(3))])
-            sampler = nvi.NestedSampler(initial, path, [nvi.Transition(gaussian(jnp.zeros(3)), gaussian(jnp.zeros(3)))])
+            sampler = nvi.NestedSampler(
+                initial, path, [nvi.Transition(gaussian(jnp.zeros(3)), gaussian(jnp.zeros(3)))]
+            )
             log_w = -0.5 * noise**2
             z = p["loc"] + jnp.exp(p["log_scale"]) * noise[:, None]
             terms = weigh(z, None, Particles(None, None, log_w), sampler.first_level(), path, flow)
@@ -288,8 +332,14 @@ class MixedDensity(nvi.AbstractDensity):
 
 def mixed_parts(seed):
     rng = np.random.default_rng(seed)
-    draw = lambda *shape: jnp.asarray(0.5 * rng.normal(size=shape))  # noqa: E731
-    return {"x": Continuous(draw(2), jnp.asarray(0.3), jnp.asarray(0.15)), "d": Discrete(draw(2, 2), draw(2))}
+
+    def draw(*shape):
+        return jnp.asarray(0.5 * rng.normal(size=shape))
+
+    return {
+        "x": Continuous(draw(2), jnp.asarray(0.3), jnp.asarray(0.15)),
+        "d": Discrete(draw(2, 2), draw(2)),
+    }
 
 
 def mixed_kernel(parts, order):
@@ -299,13 +349,18 @@ def mixed_kernel(parts, order):
 
 def mixed_parameters():
     rng = np.random.default_rng(3)
-    draw = lambda: jnp.asarray(0.4 * rng.normal(size=2))  # noqa: E731
+
+    def draw():
+        return jnp.asarray(0.4 * rng.normal(size=2))
+
     prev = MixedDensity(jnp.array([0.9, 1.3]), draw(), draw())
     now = MixedDensity(jnp.array([1.2, 1.0]), draw(), draw())
     return {"theta_prev": prev, "theta": now, "forward": mixed_parts(4), "reverse": mixed_parts(5)}
 
 
-MIXED_PATH = nvi.StackedDensities(MixedDensity(jnp.ones((2, 2)), jnp.ones((2, 2)), jnp.ones((2, 2))))
+MIXED_PATH = nvi.StackedDensities(
+    MixedDensity(jnp.ones((2, 2)), jnp.ones((2, 2)), jnp.ones((2, 2)))
+)
 X = np.linspace(-8.0, 8.0, 49)
 EPS = np.linspace(-7.5, 7.5, 47)
 
@@ -323,37 +378,59 @@ def log_conditional(parts, order, new, old):
 def mixed_exact(names, order):
     """Sum over both discrete states, quadrature over both continuous ones."""
     cell = np.log(X[1] - X[0])
-    d, x, d_new, x_new = (jnp.asarray(g.ravel()) for g in np.meshgrid(range(2), X, range(2), X, indexing="ij"))
+    d, x, d_new, x_new = (
+        jnp.asarray(g.ravel()) for g in np.meshgrid(range(2), X, range(2), X, indexing="ij")
+    )
     one_d, one_x = (jnp.asarray(g.ravel()) for g in np.meshgrid(range(2), X, indexing="ij"))
-    cond = jax.vmap(lambda parts, new, old: log_conditional(parts, order, new, old), in_axes=(None, 0, 0))
+    cond = jax.vmap(
+        lambda parts, new, old: log_conditional(parts, order, new, old), in_axes=(None, 0, 0)
+    )
 
     def log_density(t, d, x):
-        table = lambda d, x: t.b[d] + t.m[d] * x - 0.5 * t.a[d] * x**2  # noqa: E731
+        def table(d, x):
+            return t.b[d] + t.m[d] * x - 0.5 * t.a[d] * x**2
+
         return table(d, x) - jax.nn.logsumexp(table(one_d, one_x)) - cell
 
     def fn(p):
         log_hat = log_density(p["theta_prev"], d, x) + cond(p["forward"], (d_new, x_new), (d, x))
-        log_check = log_density(p["theta"], d_new, x_new) + cond(p["reverse"], (d, x), (d_new, x_new))
+        log_check = log_density(p["theta"], d_new, x_new) + cond(
+            p["reverse"], (d, x), (d_new, x_new)
+        )
         return divergences(names, log_check, log_hat, 2 * cell)
 
     return with_value(fn)
 
 
 def mixed_estimated(names, flow, order):
-    d, x, d_new, eps = (jnp.asarray(g.ravel()) for g in np.meshgrid(range(2), X, range(2), EPS, indexing="ij"))
+    d, x, d_new, eps = (
+        jnp.asarray(g.ravel()) for g in np.meshgrid(range(2), X, range(2), EPS, indexing="ij")
+    )
     old = {"d": d, "x": x}
 
     def fn(p):
         cont, disc = p["forward"]["x"], p["forward"]["d"]
-        x_new = cont.loc[d_new if order[0] == "d" else d] + cont.slope * x + jnp.exp(cont.log_scale) * eps
+        x_new = (
+            cont.loc[d_new if order[0] == "d" else d]
+            + cont.slope * x
+            + jnp.exp(cont.log_scale) * eps
+        )
         if flow.score_only:
             x_new = jax.lax.stop_gradient(x_new)
         shown = (x if order[0] == "d" else x_new)[:, None]
-        log_d = jnp.take_along_axis(jax.nn.log_softmax(disc.logits[d] + disc.gain * shown), d_new[:, None], 1)[:, 0]
-        log_w = jax.lax.stop_gradient(jax.vmap(p["theta_prev"].log_gamma)(old) + log_d - 0.5 * eps**2)
-        transition = nvi.Transition(mixed_kernel(p["forward"], order), mixed_kernel(p["reverse"], order))
+        log_d = jnp.take_along_axis(
+            jax.nn.log_softmax(disc.logits[d] + disc.gain * shown), d_new[:, None], 1
+        )[:, 0]
+        log_w = jax.lax.stop_gradient(
+            jax.vmap(p["theta_prev"].log_gamma)(old) + log_d - 0.5 * eps**2
+        )
+        transition = nvi.Transition(
+            mixed_kernel(p["forward"], order), mixed_kernel(p["reverse"], order)
+        )
         level = Level(transition, p["theta_prev"], p["theta"], None)
-        terms = weigh({"d": d_new, "x": x_new}, None, Particles(old, old, log_w), level, MIXED_PATH, flow)
+        terms = weigh(
+            {"d": d_new, "x": x_new}, None, Particles(old, old, log_w), level, MIXED_PATH, flow
+        )
         return surrogates(names, terms, log_w, flow.hold_q)
 
     return fn
@@ -364,7 +441,9 @@ MIXED_FLOWS = [(Flow(), NAMES), (HELD, ("reverse-kl",)), (Flow(score_only=True),
 
 @pytest.mark.parametrize("order", ["dx", "xd"])
 def test_mixed_kernels(order):
-    """Pathwise for x and score function for d in one kernel, whichever of them depends on the other."""
+    """Pathwise for x and score function for d in one kernel, whichever of them depends on the
+    other.
+    """
     p = mixed_parameters()
     expected = jacobians(mixed_exact(NAMES, order), p)[0]
     for flow, names in MIXED_FLOWS:
@@ -390,9 +469,12 @@ class Bump2(nvi.AbstractDensity):
         return c - 0.5 * jnp.sum(z**2) * a + b * jnp.sin(z[0]) * jnp.cos(z[1])
 
 
-@pytest.mark.parametrize("flow", [Flow(), Flow(score_only=True)], ids=["pathwise", "asked for the score"])
+@pytest.mark.parametrize(
+    "flow", [Flow(), Flow(score_only=True)], ids=["pathwise", "asked for the score"]
+)
 def test_planar_flow(flow):
-    """A deterministic transition: D = ∫ π_{k-1}(z) f(π_k(T z) |det J| / π_{k-1}(z)) dz, J by automatic differentiation.
+    """A deterministic transition: D = ∫ π_{k-1}(z) f(π_k(T z) |det J| / π_{k-1}(z)) dz, J by
+    automatic differentiation.
 
     It has no density to score, so its gradient is the pathwise one whatever was asked for.
     """
@@ -406,26 +488,41 @@ def test_planar_flow(flow):
 
     def exact_flow(p):
         prev, now = (jax.vmap(Bump2(p[name]).log_gamma) for name in ("theta_prev", "theta"))
-        go = lambda z: p["forward"].forward_and_log_det(z)[0]  # noqa: E731
+
+        def go(z):
+            return p["forward"].forward_and_log_det(z)[0]
+
         log_det = jax.vmap(lambda z: jnp.linalg.slogdet(jax.jacfwd(go)(z))[1])(grid)
-        return divergences(NAMES, now(jax.vmap(go)(grid)) - jax.nn.logsumexp(now(grid)) + log_det, log_normalise(prev(grid)))
+        return divergences(
+            NAMES,
+            now(jax.vmap(go)(grid)) - jax.nn.logsumexp(now(grid)) + log_det,
+            log_normalise(prev(grid)),
+        )
 
     def loss(p):
         path = nvi.Sequential([Bump2(p["theta_prev"]), Bump2(p["theta"])])
         level = Level(p["forward"], *path.densities, None)
         log_w = jax.lax.stop_gradient(jax.vmap(path.densities[0].log_gamma)(grid))
         z, aux = jax.vmap(p["forward"].forward_and_log_det)(grid)
-        return surrogates(NAMES, weigh(z, aux, Particles(grid, grid, log_w), level, path, flow), log_w)
+        return surrogates(
+            NAMES, weigh(z, aux, Particles(grid, grid, log_w), level, path, flow), log_w
+        )
 
     assert_same(jacobians(loss, p)[0], jacobians(with_value(exact_flow), p)[0], 1e-7)
 
 
 @pytest.mark.parametrize("name", ["reverse-kl", "forward-kl"])
 def test_no_divergence_silences_a_flow(name):
-    """A deterministic move has no score function: under every divergence its draw must keep its pathwise gradient."""
+    """A deterministic move has no score function: under every divergence its draw must keep its
+    pathwise gradient.
+    """
     base = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
     flows = nvi.Stacked(nvi.stack(lambda key: nvi.PlanarFlow(2, 1, key=key), jax.random.key(0), 1))
-    sampler = nvi.NestedSampler(base, nvi.Annealing(base, nvi.DiagonalNormal(jnp.ones(2), 1.0), nvi.LinearSchedule(2)), flows)
+    sampler = nvi.NestedSampler(
+        base,
+        nvi.Annealing(base, nvi.DiagonalNormal(jnp.ones(2), 1.0), nvi.LinearSchedule(2)),
+        flows,
+    )
     objective = nvi.Objective(CASES[name][0](), learn=("forward",))
     grads = nvi.gradient(jax.random.key(1), sampler, objective, 16).grads
     assert all(np.abs(x).max() > 1e-6 for x in jax.tree.leaves(grads))

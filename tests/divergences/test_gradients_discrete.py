@@ -1,7 +1,8 @@
 """Every row of the gradient table on finite spaces, to rounding.
 
-The surrogate is linear in sums over weighted particles. Given every pair (z_{k-1}, z_k) as one particle whose incoming weight is
-π̂_k of that pair, those sums are the exact expectations, and its gradient must be the exact divergence's own.
+The surrogate is linear in sums over weighted particles. Given every pair (z_{k-1}, z_k) as one
+particle whose incoming weight is π̂_k of that pair, those sums are the exact expectations, and its
+gradient must be the exact divergence's own.
 """
 
 import itertools
@@ -11,14 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from closed_forms import CASES, NAMES, assert_same, divergences, jacobians, log_normalise, surrogates, with_value
 
 import nestedvi as nvi
-from finite import Table, TableChain
 from nestedvi.divergences.surrogate import surrogate
 from nestedvi.kernels.mcmc import invariant_scores
 from nestedvi.particles.resampling import Particles
 from nestedvi.sampler.level import Flow, Level, weigh
+from tests.helpers.closed_forms import (
+    CASES,
+    NAMES,
+    assert_same,
+    divergences,
+    jacobians,
+    log_normalise,
+    surrogates,
+    with_value,
+)
+from tests.helpers.finite import Table, TableChain
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -35,7 +45,10 @@ def parameters(seed=0):
     """Unnormalised tables: normalisers far from one, so that a missing Z shows."""
     rng = np.random.default_rng(seed)
     shapes = {"theta_prev": (N,), "theta": (N,), "forward": (N, N), "reverse": (N, N)}
-    return {name: jnp.asarray(rng.normal(size=shape) + i) for i, (name, shape) in enumerate(shapes.items())}
+    return {
+        name: jnp.asarray(rng.normal(size=shape) + i)
+        for i, (name, shape) in enumerate(shapes.items())
+    }
 
 
 def log_hat(p):
@@ -53,13 +66,17 @@ def exact(names):
 
 
 def level_of(p):
-    transition = nvi.Transition(nvi.CategoricalKernel(p["forward"]), nvi.CategoricalKernel(p["reverse"]))
+    transition = nvi.Transition(
+        nvi.CategoricalKernel(p["forward"]), nvi.CategoricalKernel(p["reverse"])
+    )
     return Level(transition, Table(p["theta_prev"]), Table(p["theta"]), None)
 
 
 def all_pairs(p):
     """Every pair as a particle; weights are only known up to a constant, as in a sampler."""
-    return Particles(jnp.asarray(PREV), jnp.asarray(PREV), jax.lax.stop_gradient(log_hat(p)[PREV, NEW]) + 3.7)
+    return Particles(
+        jnp.asarray(PREV), jnp.asarray(PREV), jax.lax.stop_gradient(log_hat(p)[PREV, NEW]) + 3.7
+    )
 
 
 def estimated(names, flow):
@@ -72,7 +89,9 @@ def estimated(names, flow):
 
 # Log q may only be held where g is constant; see the test that it is wrong elsewhere.
 @pytest.mark.parametrize(
-    ("flow", "names"), [(Flow(), NAMES), (Flow(score_only=True), NAMES), (Flow(hold_q=True), ("reverse-kl",))], ids=str
+    ("flow", "names"),
+    [(Flow(), NAMES), (Flow(score_only=True), NAMES), (Flow(hold_q=True), ("reverse-kl",))],
+    ids=str,
 )
 def test_every_parameter(flow, names):
     """φ̂ (score), φ̌, θ_{k-1} and θ_k at once, and the reported divergence is the divergence."""
@@ -84,9 +103,14 @@ def test_every_parameter(flow, names):
 
 
 def test_holding_q_alone_is_wrong_where_g_varies():
-    """E[g ∂log q] is zero only for constant g: the objective must not hold log q elsewhere, and this check can fail."""
+    """E[g ∂log q] is zero only for constant g: the objective must not hold log q elsewhere, and
+    this check can fail.
+    """
     p, names = parameters(), NAMES[1:]
-    wrong = jacobians(estimated(names, Flow(hold_q=True)), p)[0]["forward"] - jacobians(exact(names), p)[0]["forward"]
+    wrong = (
+        jacobians(estimated(names, Flow(hold_q=True)), p)[0]["forward"]
+        - jacobians(exact(names), p)[0]["forward"]
+    )
     assert (np.abs(wrong).max(axis=(1, 2)) > 1e-2).all()
     for name in names:
         assert not nvi.Objective(CASES[name][0]()).flow(level_of(p).transition).hold_q
@@ -95,7 +119,10 @@ def test_holding_q_alone_is_wrong_where_g_varies():
 def test_partial_optimisation():
     """Only the right-hand side π̂ learns: φ̂ and θ_{k-1}; γ_k is a constant target."""
     p = parameters(1)
-    expected, got = jacobians(exact(NAMES), p)[0], jacobians(estimated(NAMES, Flow(hold_theta=True, score_only=True)), p)[0]
+    expected, got = (
+        jacobians(exact(NAMES), p)[0],
+        jacobians(estimated(NAMES, Flow(hold_theta=True, score_only=True)), p)[0],
+    )
     right = ("theta_prev", "forward")
     assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL)
     np.testing.assert_array_equal(got["theta"], np.zeros((len(NAMES), N)))
@@ -109,10 +136,14 @@ def test_first_term():
         path = nvi.Sequential([Table(p["theta"]), Table(jnp.zeros(N))])
         sampler = nvi.NestedSampler(Table(p["initial"]), path, (level_of(parameters()).transition,))
         log_w = jax.lax.stop_gradient(log_normalise(p["initial"]))
-        terms = weigh(jnp.arange(N), None, Particles(None, None, log_w), sampler.first_level(), path, Flow())
+        terms = weigh(
+            jnp.arange(N), None, Particles(None, None, log_w), sampler.first_level(), path, Flow()
+        )
         return surrogates(NAMES, terms, log_w)
 
-    first = with_value(lambda p: divergences(NAMES, log_normalise(p["theta"]), log_normalise(p["initial"])))
+    first = with_value(
+        lambda p: divergences(NAMES, log_normalise(p["theta"]), log_normalise(p["initial"]))
+    )
     assert_same(jacobians(loss, p)[0], jacobians(first, p)[0], TOL)
 
 
@@ -146,7 +177,12 @@ def test_dead_incoming_particles_are_silent():
         z = jnp.concatenate([jnp.asarray(NEW), jnp.ones(dead, int)])
         terms = weigh(z, None, Particles(prev, prev, log_w), level, PATH, Flow())
         spoil = jnp.where(jnp.isneginf(log_w), jnp.nan, 0.0)
-        return surrogate(nvi.ReverseKL(), terms._replace(log_gamma=terms.log_gamma + spoil), log_w, baseline=False)[0]
+        return surrogate(
+            nvi.ReverseKL(),
+            terms._replace(log_gamma=terms.log_gamma + spoil),
+            log_w,
+            baseline=False,
+        )[0]
 
     slopes = jax.jit(jax.grad(loss), static_argnums=1)
     clean, spoilt = slopes(p, 0), slopes(p, 2)
@@ -162,17 +198,27 @@ def metropolis(log_gamma):
 
 
 def test_mcmc_level():
-    """A γ_k-invariant move: D = D_f(π_k ‖ π_{k-1}) at z_{k-1}; θ_k enters through v_k, never through the draw."""
+    """A γ_k-invariant move: D = D_f(π_k ‖ π_{k-1}) at z_{k-1}; θ_k enters through v_k, never
+    through the draw.
+    """
     p = {n: parameters(5)[n] for n in ("theta_prev", "theta")}
 
     def loss(p):
         matrix = metropolis(jax.lax.stop_gradient(p["theta"]))
-        log_w = jax.lax.stop_gradient(log_normalise(p["theta_prev"])[PREV] + jnp.log(matrix[PREV, NEW]))
-        level = Level(nvi.Invariant(lambda key, z, g: z), Table(p["theta_prev"]), Table(p["theta"]), None)
+        log_w = jax.lax.stop_gradient(
+            log_normalise(p["theta_prev"])[PREV] + jnp.log(matrix[PREV, NEW])
+        )
+        level = Level(
+            nvi.Invariant(lambda key, z, g: z), Table(p["theta_prev"]), Table(p["theta"]), None
+        )
         incoming = Particles(jnp.asarray(PREV), jnp.asarray(PREV), log_w)
-        return surrogates(NAMES, weigh(jnp.asarray(NEW), None, incoming, level, PATH, Flow()), log_w)
+        return surrogates(
+            NAMES, weigh(jnp.asarray(NEW), None, incoming, level, PATH, Flow()), log_w
+        )
 
-    marginal = with_value(lambda p: divergences(NAMES, log_normalise(p["theta"]), log_normalise(p["theta_prev"])))
+    marginal = with_value(
+        lambda p: divergences(NAMES, log_normalise(p["theta"]), log_normalise(p["theta_prev"]))
+    )
     assert_same(jacobians(loss, p)[0], jacobians(marginal, p)[0], TOL)
 
 
@@ -182,7 +228,9 @@ def test_invariant_scores_are_the_time_reversal():
     matrix = metropolis(log_gamma)
     context = nvi.Context(None, lambda z: log_gamma[z])
     # A reversible matrix is its own time reversal: r(i | j) = P[j, i].
-    scores = jax.jit(jax.vmap(lambda z, z_prev: invariant_scores(z, z_prev, context)))(jnp.asarray(NEW), jnp.asarray(PREV))
+    scores = jax.jit(jax.vmap(lambda z, z_prev: invariant_scores(z, z_prev, context)))(
+        jnp.asarray(NEW), jnp.asarray(PREV)
+    )
     reversal = jnp.log(matrix[NEW, PREV]) - jnp.log(matrix[PREV, NEW])
     np.testing.assert_allclose(scores.log_r - scores.log_q, reversal, atol=1e-12)
 
@@ -199,11 +247,19 @@ class Psi(eqx.Module):
 
 @pytest.mark.parametrize("optimise", ["full", "partial"])
 def test_state_space_heuristic(optimise):
-    """θ of ψ_{k-1} and ψ_k through one shared path, at a level whose densities share the factor p(x_1, z_1)."""
+    """θ of ψ_{k-1} and ψ_k through one shared path, at a level whose densities share the factor
+    p(x_1, z_1).
+    """
     rng = np.random.default_rng(7)
-    log = lambda *shape: jax.nn.log_softmax(jnp.asarray(rng.normal(size=shape)), axis=-1)  # noqa: E731
+
+    def log(*shape):
+        return jax.nn.log_softmax(jnp.asarray(rng.normal(size=shape)), axis=-1)
+
     model, x = TableChain(log(N), log(N, N), log(N, 2)), jnp.array([1, 0, 1])
-    p = {"psi": Psi(jnp.asarray(rng.normal(size=N)), jnp.asarray(rng.normal(size=(2, N)))), "forward": log(N, N) * 2.0}
+    p = {
+        "psi": Psi(jnp.asarray(rng.normal(size=N)), jnp.asarray(rng.normal(size=(2, N)))),
+        "forward": log(N, N) * 2.0,
+    }
     log_first = model.log_start + model.log_emit[:, 1]
     states = jnp.arange(N)
 
@@ -211,19 +267,27 @@ def test_state_space_heuristic(optimise):
         return jax.vmap(lambda z: psi(k, z))(states)
 
     def log_hat(p):
-        return log_normalise(log_first + log_psi(p["psi"], 1))[:, None] + jax.nn.log_softmax(p["forward"])
+        return log_normalise(log_first + log_psi(p["psi"], 1))[:, None] + jax.nn.log_softmax(
+            p["forward"]
+        )
 
     def exact(p):
         last = jax.lax.stop_gradient(p["psi"]) if optimise == "partial" else p["psi"]
-        log_c = log_first[:, None] + model.log_step + (model.log_emit[:, 0] + log_psi(last, 2))[None, :]
+        log_c = (
+            log_first[:, None] + model.log_step + (model.log_emit[:, 0] + log_psi(last, 2))[None, :]
+        )
         return divergences(NAMES, log_normalise(log_c), log_hat(p))
 
     def loss(p):
         path = nvi.StateSpace(model, x, p["psi"])
-        level = Level(nvi.Transition(nvi.CategoricalKernel(p["forward"])), (1, x[0]), (2, x[1]), None)
+        level = Level(
+            nvi.Transition(nvi.CategoricalKernel(p["forward"])), (1, x[0]), (2, x[1]), None
+        )
         log_w = jax.lax.stop_gradient(log_hat(p)[PREV, NEW])
         incoming = Particles(jnp.asarray(PREV), jnp.asarray(PREV), log_w)
-        terms = weigh(jnp.asarray(NEW), None, incoming, level, path, Flow(hold_theta=optimise == "partial"))
+        terms = weigh(
+            jnp.asarray(NEW), None, incoming, level, path, Flow(hold_theta=optimise == "partial")
+        )
         return surrogates(NAMES, terms, log_w)
 
     assert_same(jacobians(loss, p)[0], jacobians(with_value(exact), p)[0], TOL)
@@ -247,28 +311,40 @@ def score_gradients(p, starts, log_w, baseline, hold_q, num_particles):
 
 
 @pytest.mark.parametrize("hold_q", [False, True])
-@pytest.mark.parametrize(("starts", "log_w"), [((0, 2), (0.0, 0.0)), ((0, 1, 1), (0.0, 0.0, 0.0)), ((2, 0, 1), (0.5, -1.0, 0.2))])
+@pytest.mark.parametrize(
+    ("starts", "log_w"),
+    [((0, 2), (0.0, 0.0)), ((0, 1, 1), (0.0, 0.0, 0.0)), ((2, 0, 1), (0.5, -1.0, 0.2))],
+)
 def test_leave_one_out_baseline_is_unbiased(starts, log_w, hold_q):
-    """Reverse KL with the baseline: the estimated normaliser cancels, so E[gradient] is exact for any number of particles."""
+    """Reverse KL with the baseline: the estimated normaliser cancels, so E[gradient] is exact for
+    any number of particles.
+    """
     p = parameters(8)
     starts, log_w = jnp.asarray(starts), jnp.asarray(log_w)
     w_bar = jax.nn.softmax(log_w)
 
     def exact(forward):
         log_q = jax.nn.log_softmax(forward)
-        log_v = p["theta"][None, :] + jax.nn.log_softmax(p["reverse"]).T - p["theta_prev"][:, None] - log_q
+        log_v = (
+            p["theta"][None, :]
+            + jax.nn.log_softmax(p["reverse"]).T
+            - p["theta_prev"][:, None]
+            - log_q
+        )
         inner = jnp.sum(jnp.exp(log_q) * -log_v, axis=1)
         return jnp.sum(w_bar * inner[starts])
 
     grads, prob = score_gradients(p, starts, log_w, True, hold_q, len(starts))
     expected = jax.jit(jax.grad(exact))(p["forward"])
-    np.testing.assert_allclose(jnp.einsum("o,oij->ij", prob, grads), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        jnp.einsum("o,oij->ij", prob, grads), expected, rtol=1e-10, atol=1e-10
+    )
     assert np.abs(expected).max() > 1e-2
 
 
 def test_baseline_removes_bias_and_variance():
-    """S = 3 particles from one state: without the baseline the particles' own estimate of Z biases the score term, with it the
-    exact variance falls and the mean is right (the test above)."""
+    """S = 3 particles from one state: without the baseline the particles' own estimate of Z biases
+    the score term, with it the exact variance falls and the mean is right (the test above)."""
     p = parameters(9)
     moments = []
     for baseline in (False, True):

@@ -12,9 +12,15 @@ bijections = pytest.importorskip("flowjax.bijections")
 
 def sampler():
     """N(0, 1) is carried by x ↦ 2x + 1 to N(1, 2²) exactly."""
-    flow = nvi.stack(lambda k: nvi.BijectionFlow(bijections.Affine(jnp.ones(2), jnp.full(2, 2.0))), jax.random.key(0), 1)
+    flow = nvi.stack(
+        lambda k: nvi.BijectionFlow(bijections.Affine(jnp.ones(2), jnp.full(2, 2.0))),
+        jax.random.key(0),
+        1,
+    )
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.ones(2), 2.0)
-    return nvi.NestedSampler(base, nvi.Annealing(base, target, nvi.LinearSchedule(2)), nvi.Stacked(flow))
+    return nvi.NestedSampler(
+        base, nvi.Annealing(base, target, nvi.LinearSchedule(2)), nvi.Stacked(flow)
+    )
 
 
 def test_an_exact_flow_has_constant_weights(key):

@@ -1,7 +1,8 @@
-"""What every kernel promises: log q(z' | z) normalises, draws follow it, and gradients arrive by one way or the other.
+"""What every kernel promises: log q(z' | z) normalises, draws follow it, and gradients arrive by
+one way or the other.
 
-Each entry brings the outcomes that its draws can have, as nodes of a quadrature or as an enumeration, so that one set of tests
-serves all. Adding a kernel to the table runs them on it.
+Each entry brings the outcomes that its draws can have, as nodes of a quadrature or as an
+enumeration, so that one set of tests serves all. Adding a kernel to the table runs them on it.
 """
 
 import dataclasses
@@ -19,7 +20,9 @@ import pytest
 
 import nestedvi as nvi
 
-CONTEXT = nvi.Context(jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z)))
+CONTEXT = nvi.Context(
+    jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z))
+)
 NUM_DRAWS = 8_000
 
 
@@ -61,10 +64,20 @@ class StateOfMean(eqx.Module):
 
 
 def residual(dim):
-    """A residual kernel away from its identity start: every layer matters, and both precisions get the same numbers."""
-    kernel, draw = nvi.ResidualGaussian(dim, 7, key=jax.random.key(1), scale=0.7), np.random.default_rng(4).normal
-    where = lambda k: (k.hidden_weight, k.hidden_bias, k.out_weight)  # noqa: E731
-    return eqx.tree_at(where, kernel, tuple(jnp.asarray(0.4 * draw(size=x.shape)) for x in where(kernel)))
+    """A residual kernel away from its identity start: every layer matters, and both precisions get
+    the same numbers.
+    """
+    kernel, draw = (
+        nvi.ResidualGaussian(dim, 7, key=jax.random.key(1), scale=0.7),
+        np.random.default_rng(4).normal,
+    )
+
+    def where(k):
+        return (k.hidden_weight, k.hidden_bias, k.out_weight)
+
+    return eqx.tree_at(
+        where, kernel, tuple(jnp.asarray(0.4 * draw(size=x.shape)) for x in where(kernel))
+    )
 
 
 def langevin(dim):
@@ -106,7 +119,9 @@ def line(shape=(), num=801, half_width=12.0):
 
 def square():
     nodes, cell = line(num=201)
-    return jnp.stack(jnp.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2), jnp.full(201**2, cell[0] ** 2)
+    return jnp.stack(jnp.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2), jnp.full(
+        201**2, cell[0] ** 2
+    )
 
 
 def enumerate_states(num=3):
@@ -115,12 +130,16 @@ def enumerate_states(num=3):
 
 def states_and_line():
     nodes, cell = line()
-    return {"a": jnp.repeat(jnp.arange(3), nodes.shape[0]), "z": jnp.tile(nodes, 3)}, jnp.tile(cell, 3)
+    return {"a": jnp.repeat(jnp.arange(3), nodes.shape[0]), "z": jnp.tile(nodes, 3)}, jnp.tile(
+        cell, 3
+    )
 
 
 def appended():
     nodes, cell = line((1, 1))
-    return jnp.concatenate([jnp.broadcast_to(history(), (nodes.shape[0], 2, 1)), nodes], axis=1), cell
+    return jnp.concatenate(
+        [jnp.broadcast_to(history(), (nodes.shape[0], 2, 1)), nodes], axis=1
+    ), cell
 
 
 def history():
@@ -129,7 +148,9 @@ def history():
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A kernel, where it starts, every outcome with its measure, and which way its gradient goes."""
+    """A kernel, where it starts, every outcome with its measure, and which way its gradient
+    goes.
+    """
 
     kernel: Callable
     start: Callable
@@ -137,9 +158,18 @@ class Case:
     way: str  # "path", "score" or "mixed"
 
 
-one = lambda: jnp.array([0.4])  # noqa: E731
-scalar = lambda: jnp.array(0.4)  # noqa: E731
-pair = lambda: {"a": jnp.array(1), "z": jnp.array(0.4)}  # noqa: E731
+def one():
+    return jnp.array([0.4])
+
+
+def scalar():
+    return jnp.array(0.4)
+
+
+def pair():
+    return {"a": jnp.array(1), "z": jnp.array(0.4)}
+
+
 vector_line = functools.partial(line, (1,))
 
 KERNELS = {
@@ -156,18 +186,37 @@ KERNELS = {
         "score",
     ),
     "normal": Case(
-        lambda: nvi.DistributionKernel(Affine(jnp.array(0.6), jnp.array(-0.2)), reparameterised=True), scalar, line, "path"
+        lambda: nvi.DistributionKernel(
+            Affine(jnp.array(0.6), jnp.array(-0.2)), reparameterised=True
+        ),
+        scalar,
+        line,
+        "path",
     ),
     "normal-score": Case(
-        lambda: nvi.DistributionKernel(Affine(jnp.array(0.6), jnp.array(-0.2)), reparameterised=False), scalar, line, "score"
+        lambda: nvi.DistributionKernel(
+            Affine(jnp.array(0.6), jnp.array(-0.2)), reparameterised=False
+        ),
+        scalar,
+        line,
+        "score",
     ),
     "product-state-mean": Case(state_then_mean, pair, states_and_line, "mixed"),
     "product-mean-state": Case(mean_then_state, pair, states_and_line, "mixed"),
-    "field": Case(lambda: nvi.Field("z", gaussian()), lambda: {"z": jnp.array([0.4])}, vector_line, "path"),
+    "field": Case(
+        lambda: nvi.Field("z", gaussian()), lambda: {"z": jnp.array([0.4])}, vector_line, "path"
+    ),
     "append": Case(lambda: nvi.Append(gaussian()), history, appended, "path"),
     "append-score": Case(lambda: nvi.Append(gaussian(True)), history, appended, "score"),
-    "independent": Case(lambda: nvi.Independent(nvi.DiagonalNormal(0.3, 1.2)), one, vector_line, "path"),
-    "independent-scaled": Case(lambda: nvi.Independent(nvi.Scaled(nvi.DiagonalNormal(0.3, 1.2), 2.5)), one, vector_line, "path"),
+    "independent": Case(
+        lambda: nvi.Independent(nvi.DiagonalNormal(0.3, 1.2)), one, vector_line, "path"
+    ),
+    "independent-scaled": Case(
+        lambda: nvi.Independent(nvi.Scaled(nvi.DiagonalNormal(0.3, 1.2), 2.5)),
+        one,
+        vector_line,
+        "path",
+    ),
     "independent-mixture": Case(lambda: nvi.Independent(mixture()), one, vector_line, "score"),
 }
 
@@ -209,12 +258,16 @@ def facts(name, enabled):
             drawn = jax.vmap(lambda k: kernel.sample(k, start, CONTEXT))(keys)
             return log_q(outcomes), log_score(outcomes), drawn, log_q(drawn)
 
-        return Facts(outcomes, measure, *everything(jax.random.split(jax.random.key(20211), NUM_DRAWS)))
+        return Facts(
+            outcomes, measure, *everything(jax.random.split(jax.random.key(20211), NUM_DRAWS))
+        )
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_normalised_and_sampled_faithfully(name, x64):
-    """Σ q(z' | z) = 1 over all outcomes, and moments of draws agree with it within five standard errors."""
+    """Σ q(z' | z) = 1 over all outcomes, and moments of draws agree with it within five standard
+    errors.
+    """
     known = facts(name, True)
     q = known.measure * jnp.exp(known.log_q)
     np.testing.assert_allclose(jnp.sum(q), 1.0, atol=1e-9)
@@ -227,9 +280,13 @@ def test_normalised_and_sampled_faithfully(name, x64):
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("enabled", [False, True])
 def test_shapes_and_precision(name, enabled):
-    """A draw is shaped like an outcome, and draws and scores have the working precision, under jit and vmap."""
+    """A draw is shaped like an outcome, and draws and scores have the working precision, under jit
+    and vmap.
+    """
     known, dtype = facts(name, enabled), jnp.float64 if enabled else jnp.float32
-    for drawn, outcome in zip(jax.tree.leaves(known.drawn), jax.tree.leaves(known.outcomes), strict=True):
+    for drawn, outcome in zip(
+        jax.tree.leaves(known.drawn), jax.tree.leaves(known.outcomes), strict=True
+    ):
         assert drawn.shape == (NUM_DRAWS, *outcome.shape[1:])
     assert all(leaf.dtype == dtype for leaf in floats(known.drawn))
     assert known.log_q.shape == known.log_score.shape == known.measure.shape
@@ -244,7 +301,9 @@ def test_float32_scores_are_those_of_float64(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_score_term(name, x64):
-    """log q̃ is nothing for what is reparameterised and log q for what is not; a mixture of both is neither."""
+    """log q̃ is nothing for what is reparameterised and log q for what is not; a mixture of both is
+    neither.
+    """
     case, known = KERNELS[name], facts(name, True)
     assert case.kernel().reparameterised is (case.way == "path")
     if case.way == "path":
@@ -257,16 +316,22 @@ def test_score_term(name, x64):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_in_the_parameters(name, key, x64):
-    """Through log q: the finite difference. Through a draw: that too if it is reparameterised, exactly zero if it is not."""
+    """Through log q: the finite difference. Through a draw: that too if it is reparameterised,
+    exactly zero if it is not.
+    """
     case = KERNELS[name]
     arrays, static = eqx.partition(case.kernel(), eqx.is_inexact_array)
     start, outcomes = case.start(), case.outcomes()[0]
     outcome = jax.tree.map(lambda x: x[x.shape[0] // 2 + 1], outcomes)
 
     def values(t):
-        moved = jax.tree.map(lambda x: x + t * jnp.cos(1.0 + jnp.arange(x.size)).reshape(x.shape), arrays)
+        moved = jax.tree.map(
+            lambda x: x + t * jnp.cos(1.0 + jnp.arange(x.size)).reshape(x.shape), arrays
+        )
         kernel = eqx.combine(moved, static)
-        drawn = jnp.concatenate([jnp.ravel(x) for x in floats(kernel.sample(key, start, CONTEXT))] or [jnp.zeros(1)])
+        drawn = jnp.concatenate(
+            [jnp.ravel(x) for x in floats(kernel.sample(key, start, CONTEXT))] or [jnp.zeros(1)]
+        )
         return jnp.stack([kernel.log_prob(outcome, start, CONTEXT), jnp.sum(jnp.sin(drawn))])
 
     above, below = jax.jit(jax.vmap(values))(jnp.array([1e-5, -1e-5]))
@@ -293,18 +358,25 @@ def test_a_kernel_without_a_score_term_is_refused(key):
         def log_prob(self, z_new, z, context):
             return jnp.zeros(())
 
-    with pytest.raises(nvi.MissingScoreError, match=r"Silent is not reparameterised.*log_prob_score"):
+    with pytest.raises(
+        nvi.MissingScoreError, match=r"Silent is not reparameterised.*log_prob_score"
+    ):
         nvi.Transition(Silent()).score(jnp.zeros(1), jnp.zeros(1), None, CONTEXT)
 
 
 def test_a_distribution_declared_reparameterised_must_be(key):
     kernel = nvi.DistributionKernel(Rate(jnp.array(0.6)), reparameterised=True)
-    with pytest.raises(ValueError, match=r"Poisson has no pathwise gradient.*reparameterised=False"):
+    with pytest.raises(
+        ValueError, match=r"Poisson has no pathwise gradient.*reparameterised=False"
+    ):
         kernel.sample(key, jnp.array(0.4), CONTEXT)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
-@pytest.mark.parametrize("make", [lambda: residual(2), lambda: nvi.GaussianKernel(jnp.ones(2), jnp.zeros(2), jnp.zeros(2))])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: residual(2), lambda: nvi.GaussianKernel(jnp.ones(2), jnp.zeros(2), jnp.zeros(2))],
+)
 def test_particles_of_the_wrong_shape_are_refused(make, shape, key):
     """Broadcasting must not hide that a kernel was built for another dimension."""
     with pytest.raises(ValueError, match=r"shape \(2,\); got shape"):
@@ -330,12 +402,17 @@ def test_a_residual_kernel_starts_as_the_identity_plus_noise(scale, key, x64):
 def test_the_residual_network_by_hand(x64):
     """μ = z + W_μ h + b_μ, σ = softplus(W_σ h + b_σ), h = relu(W_h z + b_h), with plain loops."""
     kernel, z = residual(2), np.array([0.4, -0.9])
-    w, b, v, c = (np.asarray(x) for x in (kernel.hidden_weight, kernel.hidden_bias, kernel.out_weight, kernel.out_bias))
+    w, b, v, c = (
+        np.asarray(x)
+        for x in (kernel.hidden_weight, kernel.hidden_bias, kernel.out_weight, kernel.out_bias)
+    )
     h = [max(0.0, sum(z[i] * w[i, j] for i in range(2)) + b[j]) for j in range(7)]
     out = [sum(h[j] * v[j, m] for j in range(7)) + c[m] for m in range(4)]
     loc, scale = kernel.params(jnp.asarray(z))
     np.testing.assert_allclose(loc, [z[0] + out[0], z[1] + out[1]], rtol=1e-12)
-    np.testing.assert_allclose(scale, [math.log1p(math.exp(out[2])), math.log1p(math.exp(out[3]))], rtol=1e-12)
+    np.testing.assert_allclose(
+        scale, [math.log1p(math.exp(out[2])), math.log1p(math.exp(out[3]))], rtol=1e-12
+    )
 
 
 def test_stack_makes_modules_of_their_own(key):
@@ -346,8 +423,8 @@ def test_stack_makes_modules_of_their_own(key):
 
 @pytest.mark.parametrize("dim, hidden", [(1, 5), (2, 50), (3, 7)])
 def test_hidden_units_of_a_residual_gaussian_look_everywhere(dim, hidden, key):
-    """Frames of orthogonal unit vectors and their opposites: over whole frames the directions' mean is zero and their second
-    moment that of the sphere."""
+    """Frames of orthogonal unit vectors and their opposites: over whole frames the directions' mean
+    is zero and their second moment that of the sphere."""
     weight = np.asarray(nvi.ResidualGaussian(dim, hidden, key=key).hidden_weight)
     assert weight.shape == (dim, hidden)
     np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 3**-0.5, rtol=1e-5)

@@ -1,4 +1,6 @@
-"""Langevin transitions: densities in closed form, their limit, their gradients, and what they do where γ has no gradient."""
+"""Langevin transitions: densities in closed form, their limit, their gradients, and what they do
+where γ has no gradient.
+"""
 
 import math
 
@@ -58,7 +60,10 @@ def test_scores_are_normal_densities(keywords, drift, reverse_drift, x64):
 
 
 def test_one_step_size_serves_all_coordinates(x64):
-    one, each = (nvi.LangevinKernel(step).log_prob(jnp.asarray(Z), jnp.asarray(Z_PREV), CONTEXT) for step in (0.2, [0.2, 0.2]))
+    one, each = (
+        nvi.LangevinKernel(step).log_prob(jnp.asarray(Z), jnp.asarray(Z_PREV), CONTEXT)
+        for step in (0.2, [0.2, 0.2])
+    )
     np.testing.assert_allclose(one, closed_form(Z, Z_PREV, step=0.2), rtol=1e-10)
     np.testing.assert_allclose(each, one, rtol=1e-12)
 
@@ -66,7 +71,9 @@ def test_one_step_size_serves_all_coordinates(x64):
 def test_a_transition_is_two_kernels_with_one_step(key, x64):
     """The same draws and scores as `Transition` of two kernels, in both directions."""
     shared = nvi.LangevinTransition(STEP, drift=Bend(0.7), reverse_drift=Bend(-0.4))
-    apart = nvi.Transition(nvi.LangevinKernel(STEP, Bend(0.7)), nvi.LangevinKernel(STEP, Bend(-0.4)))
+    apart = nvi.Transition(
+        nvi.LangevinKernel(STEP, Bend(0.7)), nvi.LangevinKernel(STEP, Bend(-0.4))
+    )
     z_prev, z = jnp.asarray(Z_PREV), jnp.asarray(Z)
     for a, b in (
         (shared.move(key, z_prev, CONTEXT)[0], apart.move(key, z_prev, CONTEXT)[0]),
@@ -82,7 +89,10 @@ def annealed(step, num_levels=6, resampling=None, **keywords):
     path = nvi.Annealing(initial, nvi.Density(quadratic), nvi.LinearSchedule(num_levels))
     steps = jnp.full((num_levels - 1, 2), step)
     return nvi.NestedSampler(
-        initial, path, nvi.Stacked(jax.vmap(lambda s: nvi.LangevinTransition(s, **keywords))(steps)), resampling
+        initial,
+        path,
+        nvi.Stacked(jax.vmap(lambda s: nvi.LangevinTransition(s, **keywords))(steps)),
+        resampling,
     )
 
 
@@ -91,19 +101,25 @@ LOG_Z = 2.0 + math.log(2 * math.pi) - 0.5 * math.log(np.linalg.det(PRECISION))
 
 @pytest.mark.parametrize("resampling", [None, nvi.Resampling("systematic", 0.9)])
 def test_weights_are_proper(resampling, key, x64):
-    """The mean of Ẑ over independent runs is Z within five standard errors; weighted means are those of the target."""
+    """The mean of Ẑ over independent runs is Z within five standard errors; weighted means are
+    those of the target.
+    """
     sampler = annealed(0.3, resampling=resampling)
     runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 50)))(jax.random.split(key, 400))
     z_hat = np.exp(np.asarray(runs.log_Z_hat) - LOG_Z)
     assert abs(z_hat.mean() - 1) < 5 * z_hat.std() / math.sqrt(400)
-    weighted = np.asarray(jnp.mean(jnp.exp(runs.particles.log_w - LOG_Z)[..., None] * runs.particles.z, axis=1))
-    assert (np.abs(weighted.mean(axis=0) - CENTRE) < 5 * weighted.std(axis=0) / math.sqrt(400)).all()
+    weighted = np.asarray(
+        jnp.mean(jnp.exp(runs.particles.log_w - LOG_Z)[..., None] * runs.particles.z, axis=1)
+    )
+    assert (
+        np.abs(weighted.mean(axis=0) - CENTRE) < 5 * weighted.std(axis=0) / math.sqrt(400)
+    ).all()
     assert z_hat.std() < 1
 
 
 def test_small_steps_are_annealed_importance_sampling(key, x64):
-    """log r − log q = log γ_k(z_{k-1}) − log γ_k(z_k), as for an invariant move, up to −ε/4 of the change in |∇log γ_k|²; with
-    z_k − z_{k-1} of order ε^½ the gap shrinks like ε^1.5."""
+    """log r − log q = log γ_k(z_{k-1}) − log γ_k(z_k), as for an invariant move, up to −ε/4 of the
+    change in |∇log γ_k|²; with z_k − z_{k-1} of order ε^½ the gap shrinks like ε^1.5."""
     keys, start = jax.random.split(key, 200), 2.0 * jax.random.normal(key, (200, 2))
 
     @jax.jit
@@ -115,7 +131,9 @@ def test_small_steps_are_annealed_importance_sampling(key, x64):
             z, aux = transition.move(key, z_prev, CONTEXT)
             scores = transition.score(z, z_prev, aux, CONTEXT)
             squares = [jnp.sum((PRECISION @ (x - CENTRE)) ** 2) for x in (z, z_prev)]
-            return scores.log_r - scores.log_q - (quadratic(z_prev) - quadratic(z)), -step / 4 * (squares[0] - squares[1])
+            return scores.log_r - scores.log_q - (quadratic(z_prev) - quadratic(z)), -step / 4 * (
+                squares[0] - squares[1]
+            )
 
         return jax.vmap(one)(keys, start)
 
@@ -125,19 +143,38 @@ def test_small_steps_are_annealed_importance_sampling(key, x64):
 
 
 def by_hand(log_step, beta, noise):
-    """log v of one annealed Langevin step from N(0, 2²) towards the quadratic, with derivatives written out."""
+    """log v of one annealed Langevin step from N(0, 2²) towards the quadratic, with derivatives
+    written out.
+    """
     z_prev = jnp.asarray(Z_PREV)
-    score = lambda z: -(1 - beta) * z / 4 - beta * PRECISION @ (z - CENTRE)  # noqa: E731
-    base = lambda z: jnp.sum(-(z**2) / 8 - jnp.log(2.0) - 0.5 * jnp.log(2 * jnp.pi))  # noqa: E731
-    log_gamma = lambda z: (1 - beta) * base(z) + beta * quadratic(z)  # noqa: E731
-    normal = lambda z, loc: jnp.sum(-((z - loc) ** 2) / (4 * jnp.exp(log_step)) - 0.5 * jnp.log(4 * jnp.pi * jnp.exp(log_step)))  # noqa: E731
+
+    def score(z):
+        return -(1 - beta) * z / 4 - beta * PRECISION @ (z - CENTRE)
+
+    def base(z):
+        return jnp.sum(-(z**2) / 8 - jnp.log(2.0) - 0.5 * jnp.log(2 * jnp.pi))
+
+    def log_gamma(z):
+        return (1 - beta) * base(z) + beta * quadratic(z)
+
+    def normal(z, loc):
+        return jnp.sum(
+            -((z - loc) ** 2) / (4 * jnp.exp(log_step))
+            - 0.5 * jnp.log(4 * jnp.pi * jnp.exp(log_step))
+        )
+
     z = z_prev + jnp.exp(log_step) * score(z_prev) + jnp.sqrt(2 * jnp.exp(log_step)) * noise
-    there, back = normal(z, z_prev + jnp.exp(log_step) * score(z_prev)), normal(z_prev, z + jnp.exp(log_step) * score(z))
+    there, back = (
+        normal(z, z_prev + jnp.exp(log_step) * score(z_prev)),
+        normal(z_prev, z + jnp.exp(log_step) * score(z)),
+    )
     return log_gamma(z) + back - there - base(z_prev)
 
 
 def test_gradients_in_step_and_temperature(key, x64):
-    """Through the draw, both kernels and γ_k at once: against derivatives by hand, and against finite differences."""
+    """Through the draw, both kernels and γ_k at once: against derivatives by hand, and against
+    finite differences.
+    """
     base = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
     path = nvi.Annealing(base, nvi.Density(quadratic), nvi.LinearSchedule(3))
 
@@ -147,12 +184,16 @@ def test_gradients_in_step_and_temperature(key, x64):
         transition = nvi.LangevinTransition(jnp.exp(log_step))
         z, aux = transition.move(key, jnp.asarray(Z_PREV), context)
         scores = transition.score(z, jnp.asarray(Z_PREV), aux, context)
-        return context.log_gamma(z) + scores.log_r - scores.log_q - base.log_gamma(jnp.asarray(Z_PREV))
+        return (
+            context.log_gamma(z) + scores.log_r - scores.log_q - base.log_gamma(jnp.asarray(Z_PREV))
+        )
 
     at = jnp.log(jnp.asarray(STEP)), jnp.array(0.4)
     noise = jax.random.normal(key, (2,))
     np.testing.assert_allclose(log_v(*at), by_hand(*at, noise), rtol=1e-10)
-    got, expected = (jax.jit(jax.grad(fn, argnums=(0, 1)))(*at) for fn in (log_v, lambda *x: by_hand(*x, noise)))
+    got, expected = (
+        jax.jit(jax.grad(fn, argnums=(0, 1)))(*at) for fn in (log_v, lambda *x: by_hand(*x, noise))
+    )
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-9)
     np.testing.assert_allclose(got[1], expected[1], rtol=1e-9)
     slope = (log_v(at[0], 0.4 + 1e-6) - log_v(at[0], 0.4 - 1e-6)) / 2e-6
@@ -161,10 +202,21 @@ def test_gradients_in_step_and_temperature(key, x64):
 
 
 def test_training_the_steps_raises_the_bound(key):
-    """ULA-AIS from steps that are too small: a better bound, a better ESS, and the evidence stays right."""
+    """ULA-AIS from steps that are too small: a better bound, a better ESS, and the evidence stays
+    right.
+    """
     row = nvi.get_method("ula-ais")
-    sampler = nvi.build(row, key, target=quadratic, initial=nvi.DiagonalNormal(jnp.zeros(2), 3.0), num_levels=6)
-    trained = nvi.fit(key, sampler, row.make_objective(), num_steps=150, num_particles=32, optimiser=optax.adam(4e-2)).sampler
+    sampler = nvi.build(
+        row, key, target=quadratic, initial=nvi.DiagonalNormal(jnp.zeros(2), 3.0), num_levels=6
+    )
+    trained = nvi.fit(
+        key,
+        sampler,
+        row.make_objective(),
+        num_steps=150,
+        num_particles=32,
+        optimiser=optax.adam(4e-2),
+    ).sampler
     run = eqx.filter_jit(lambda sampler: nvi.run(key, sampler, 4000))
     before, after = run(sampler), run(trained)
     elbos = [np.asarray(r.particles.log_w) for r in (before, after)]
@@ -193,8 +245,13 @@ def test_where_there_is_no_gradient_the_move_is_a_random_walk(key, x64):
 
 
 def test_a_target_without_mass_somewhere_can_be_learned(key):
-    """Particles that the target excludes have weight zero, and finite gradients in every parameter."""
-    target = lambda z: jnp.where(z[0] > 0, -0.5 * jnp.sum(z**2), -jnp.inf)  # noqa: E731
+    """Particles that the target excludes have weight zero, and finite gradients in every
+    parameter.
+    """
+
+    def target(z):
+        return jnp.where(z[0] > 0, -0.5 * jnp.sum(z**2), -jnp.inf)
+
     initial = nvi.DiagonalNormal(jnp.zeros(2), 1.5)
     sampler = nvi.build("nvir-star-langevin", key, target=target, initial=initial, num_levels=3)
     objective = nvi.get_method("nvir-star-langevin").make_objective()
@@ -230,8 +287,12 @@ def test_new_drifts_are_zero(key):
 
 
 def test_a_new_drift_changes_nothing_for_many_particles(key):
-    """As a matrix product with constant zeros the network was compiled wrongly here (jaxlib 0.10.2 on a CPU)."""
+    """As a matrix product with constant zeros the network was compiled wrongly here (jaxlib 0.10.2
+    on a CPU).
+    """
     z, to = jax.random.normal(key, (2, 8000, 2))
     kernels = nvi.LangevinKernel(0.1, nvi.DriftNetwork(2, key=key)), nvi.LangevinKernel(0.1)
-    with_drift, without = (jax.jit(jax.vmap(lambda a, b, k=k: k.log_prob(a, b, CONTEXT)))(to, z) for k in kernels)
+    with_drift, without = (
+        jax.jit(jax.vmap(lambda a, b, k=k: k.log_prob(a, b, CONTEXT)))(to, z) for k in kernels
+    )
     np.testing.assert_allclose(with_drift, without, rtol=1e-4)

@@ -1,4 +1,6 @@
-"""Invariant moves: exact samples stay exact samples, and the increment is a ratio of densities at the old particle."""
+"""Invariant moves: exact samples stay exact samples, and the increment is a ratio of densities at
+the old particle.
+"""
 
 import math
 
@@ -26,7 +28,9 @@ def target_cdf(x):
 
 
 def test_random_walk_leaves_the_target_invariant(key, x64):
-    """Exact draws, moved many times, keep the target's distribution function at every point; and they did move."""
+    """Exact draws, moved many times, keep the target's distribution function at every point; and
+    they did move.
+    """
     density = target()
     transition = nvi.RandomWalk(jnp.array([1.5]), steps=10)
     context = nvi.Context(None, density.log_gamma)
@@ -47,7 +51,9 @@ def test_random_walk_leaves_the_target_invariant(key, x64):
 
 
 def test_random_walk_moves_trees_together(key, x64):
-    """One acceptance for the whole particle: two coupled fields keep their joint law N(0, [[1, .8], [.8, 1]])."""
+    """One acceptance for the whole particle: two coupled fields keep their joint law N(0, [[1, .8],
+    [.8, 1]]).
+    """
 
     def log_gamma(z):
         return -0.5 * (z["a"] ** 2 - 1.6 * z["a"] * z["b"][0] + z["b"][0] ** 2) / 0.36
@@ -56,7 +62,9 @@ def test_random_walk_moves_trees_together(key, x64):
         key_start, key_move = jax.random.split(key)
         x, y = jax.random.normal(key_start, (2,))
         start = {"a": x, "b": jnp.stack([0.8 * x + 0.6 * y])}
-        return nvi.RandomWalk(jnp.array(0.7), steps=5).move(key_move, start, nvi.Context(None, log_gamma))[0]
+        return nvi.RandomWalk(jnp.array(0.7), steps=5).move(
+            key_move, start, nvi.Context(None, log_gamma)
+        )[0]
 
     z = jax.jit(jax.vmap(one))(jax.random.split(key, NUM))
     a, b = np.asarray(z["a"]), np.asarray(z["b"][:, 0])
@@ -67,8 +75,15 @@ def test_random_walk_moves_trees_together(key, x64):
 
 def test_random_walk_never_leaves_the_support(key):
     """A proposal where γ is zero is refused; a particle that starts there may only come in."""
-    log_gamma = lambda z: jnp.where((z[0] > 0) & (z[0] < 1), 0.0, -jnp.inf)  # noqa: E731
-    move = lambda z, k: nvi.RandomWalk(jnp.array([0.5]), steps=20).move(k, z, nvi.Context(None, log_gamma))[0]  # noqa: E731
+
+    def log_gamma(z):
+        return jnp.where((z[0] > 0) & (z[0] < 1), 0.0, -jnp.inf)
+
+    def move(z, k):
+        return nvi.RandomWalk(jnp.array([0.5]), steps=20).move(k, z, nvi.Context(None, log_gamma))[
+            0
+        ]
+
     starts = jnp.concatenate([jnp.full((200, 1), 0.5), jnp.full((200, 1), 1.2)])
     ends = jax.jit(jax.vmap(move))(starts, jax.random.split(key, 400))[:, 0]
     inside = (ends > 0) & (ends < 1)
@@ -81,7 +96,9 @@ def test_random_walk_never_leaves_the_support(key):
     [(0.5, 0.25, -0.5 + 0.25), (0.5, 0.5, 0.0), (2.0, 0.5, -math.inf), (2.0, 3.0, -math.inf)],
 )
 def test_scores_are_the_time_reversals(z_prev, z, expected):
-    """log r − log q = log γ_k(z_{k-1}) − log γ_k(z_k); −inf where γ_k excludes the old particle, wherever it went."""
+    """log r − log q = log γ_k(z_{k-1}) − log γ_k(z_k); −inf where γ_k excludes the old particle,
+    wherever it went.
+    """
     context = nvi.Context(None, lambda z: jnp.where(z < 1, -z, -jnp.inf))
     scores = invariant_scores(jnp.array(z), jnp.array(z_prev), context)
     assert float(scores.log_r) == expected
@@ -94,7 +111,9 @@ def test_steps_use_their_own_noise(key):
 
     def spread(steps):
         walk = nvi.RandomWalk(jnp.array([0.5]), steps=steps)
-        ends = jax.jit(jax.vmap(lambda k: walk.move(k, jnp.zeros(1), context)[0]))(jax.random.split(key, NUM))
+        ends = jax.jit(jax.vmap(lambda k: walk.move(k, jnp.zeros(1), context)[0]))(
+            jax.random.split(key, NUM)
+        )
         return float(jnp.mean(ends**2))
 
     for steps in (1, 8):

@@ -1,4 +1,6 @@
-"""Planar flows: the log determinant against the Jacobian, and invertible layers whatever the parameters."""
+"""Planar flows: the log determinant against the Jacobian, and invertible layers whatever the
+parameters.
+"""
 
 import equinox as eqx
 import hypothesis.extra.numpy as hnp
@@ -12,12 +14,19 @@ from hypothesis import HealthCheck, given, settings
 import nestedvi as nvi
 
 CONTEXT = nvi.Context(None, None)
-CHECKED = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHECKED = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.mark.parametrize(("dim", "depth"), [(1, 1), (2, 9), (3, 17)])
 def test_log_det_is_the_jacobians(dim, depth, key, x64):
-    """Depths around and between the multiples that the loop is unrolled by; scores are −log|det J| and nothing back."""
+    """Depths around and between the multiples that the loop is unrolled by; scores are −log|det J|
+    and nothing back.
+    """
     flow = nvi.PlanarFlow(dim, depth, key=key, scale=1.0)
     zs = jax.random.normal(jax.random.key(1), (6, dim))
 
@@ -38,13 +47,20 @@ def test_log_det_is_the_jacobians(dim, depth, key, x64):
 
 
 def test_units_change_the_numbers_held_and_not_the_map(key, x64):
-    """The same flow whatever its parameters are counted in; each number held moves it `unit` times as far."""
+    """The same flow whatever its parameters are counted in; each number held moves it `unit` times
+    as far.
+    """
     z = jnp.array([0.3, -1.2])
-    plain, counted = (nvi.PlanarFlow(2, 5, key=key, scale=0.7, spread=2.0, unit=unit) for unit in (1.0, 3.0))
+    plain, counted = (
+        nvi.PlanarFlow(2, 5, key=key, scale=0.7, spread=2.0, unit=unit) for unit in (1.0, 3.0)
+    )
     for field in ("u", "w", "b"):
         np.testing.assert_allclose(3.0 * getattr(counted, field), getattr(plain, field), rtol=1e-12)
     np.testing.assert_allclose(counted.inverse(counted.forward_and_log_det(z)[0]), z, rtol=1e-9)
-    value = lambda f: jnp.sum(f.forward_and_log_det(z)[0]) + f.forward_and_log_det(z)[1]  # noqa: E731
+
+    def value(f):
+        return jnp.sum(f.forward_and_log_det(z)[0]) + f.forward_and_log_det(z)[1]
+
     np.testing.assert_allclose(value(counted), value(plain), rtol=1e-12)
     ones, threes = eqx.filter_grad(value)(plain), eqx.filter_grad(value)(counted)
     np.testing.assert_allclose(threes.w, 3.0 * ones.w, rtol=1e-9)
@@ -61,18 +77,27 @@ def layer(u, w, b):
 @jax.jit
 def one_layer(u, w, b, z):
     """log det and its gradient in the parameters, and the Jacobian, at z."""
-    forward = lambda u, w, b: layer(u, w, b).forward_and_log_det(z)[1]  # noqa: E731
+
+    def forward(u, w, b):
+        return layer(u, w, b).forward_and_log_det(z)[1]
+
     log_det, gradient = jax.value_and_grad(forward, argnums=(0, 1, 2))(u, w, b)
     return log_det, gradient, jax.jacfwd(lambda x: layer(u, w, b).forward_and_log_det(x)[0])(z)
 
 
-vectors = hnp.arrays(np.float32, 2, elements=st.one_of(st.just(0.0), st.floats(0.03125, 5.0), st.floats(-5.0, -0.03125)))
+vectors = hnp.arrays(
+    np.float32,
+    2,
+    elements=st.one_of(st.just(0.0), st.floats(0.03125, 5.0), st.floats(-5.0, -0.03125)),
+)
 
 
 @CHECKED
 @given(u=vectors, w=vectors, z=vectors, bend=st.floats(-3.0, 3.0))
 def test_every_layer_is_invertible(u, w, z, bend, x64):
-    """det J > 0 for any u, w and b, near the singular limit w·û → −1 (bend 0) too, where float32 must still give a number."""
+    """det J > 0 for any u, w and b, near the singular limit w·û → −1 (bend 0) too, where float32
+    must still give a number.
+    """
     u, w, z = (np.asarray(x, np.float64) for x in (u, w, z))
     b = np.asarray(bend - w @ z)
     log_det, _, jacobian = one_layer(*(jnp.asarray(x) for x in (u, w, b, z)))
@@ -86,13 +111,19 @@ def test_every_layer_is_invertible(u, w, z, bend, x64):
 
 
 def test_nearly_singular_layers_keep_their_log_det():
-    """On the hyperplane w·z + b = 0 with w·u ≪ 0 the determinant is tiny: float32 must not round it to something negative."""
+    """On the hyperplane w·z + b = 0 with w·u ≪ 0 the determinant is tiny: float32 must not round it
+    to something negative.
+    """
     draw = np.random.default_rng(0).uniform
     w, turn = draw(0.5, 2.0, (500, 2)) * draw(-1, 1, (500, 1)), np.array([[0.0, 1.0], [-1.0, 0.0]])
     # w·u from −60 to 0, and any component across.
-    u = draw(-60, 0, (500, 1)) * w / np.sum(w**2, axis=1, keepdims=True) + draw(-1, 1, (500, 1)) * (w @ turn)
+    u = draw(-60, 0, (500, 1)) * w / np.sum(w**2, axis=1, keepdims=True) + draw(-1, 1, (500, 1)) * (
+        w @ turn
+    )
     zero = np.zeros((500, 2))
-    log_det = jax.vmap(one_layer)(*(jnp.asarray(x, jnp.float32) for x in (u, w, zero[:, 0], zero)))[0]
+    log_det = jax.vmap(one_layer)(*(jnp.asarray(x, jnp.float32) for x in (u, w, zero[:, 0], zero)))[
+        0
+    ]
     assert jnp.isfinite(log_det).all()
     # t = 0 there, so that det = 1 + w·û = softplus(w·u + c), an exponential far below zero.
     wu = np.sum(w * u, axis=1)
@@ -134,7 +165,9 @@ def test_the_inverse_undoes_the_flow(key, scale):
     there = jax.vmap(lambda z: flow.forward_and_log_det(z)[0])(z)
     np.testing.assert_allclose(jax.vmap(flow.inverse)(there), z, atol=1e-8)
     back = jax.vmap(flow.inverse)(z)
-    np.testing.assert_allclose(jax.vmap(lambda z: flow.forward_and_log_det(z)[0])(back), z, atol=1e-8)
+    np.testing.assert_allclose(
+        jax.vmap(lambda z: flow.forward_and_log_det(z)[0])(back), z, atol=1e-8
+    )
 
 
 @pytest.mark.usefixtures("x64")
@@ -150,4 +183,6 @@ def test_the_density_of_a_flow_integrates_to_one_and_its_draws_follow_it(key):
     for fn in (lambda z: z, np.tanh, lambda z: z**2):
         expected = (mass[:, None] * fn(np.asarray(points))).sum(axis=0)
         values = fn(draws)
-        assert (np.abs(values.mean(axis=0) - expected) < 5 * values.std(axis=0) / np.sqrt(num) + 1e-3).all()
+        assert (
+            np.abs(values.mean(axis=0) - expected) < 5 * values.std(axis=0) / np.sqrt(num) + 1e-3
+        ).all()

@@ -1,4 +1,6 @@
-"""Products of kernels: dependence within a move, the order of the parts, and which part goes which gradient's way."""
+"""Products of kernels: dependence within a move, the order of the parts, and which part goes which
+gradient's way.
+"""
 
 import math
 
@@ -32,13 +34,18 @@ class State(eqx.Module):
 
 def a_then_z():
     mean = nvi.DistributionKernel(Mean(jnp.asarray(MEANS)), reparameterised=True)
-    return nvi.ProductKernel({"a": nvi.Field("a", nvi.CategoricalKernel(jnp.asarray(LOGITS))), "z": mean})
+    return nvi.ProductKernel(
+        {"a": nvi.Field("a", nvi.CategoricalKernel(jnp.asarray(LOGITS))), "z": mean}
+    )
 
 
 def z_then_a():
     shift = nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
     return nvi.ProductKernel(
-        {"z": nvi.Field("z", shift), "a": nvi.DistributionKernel(State(jnp.array(1.5)), reparameterised=False)}
+        {
+            "z": nvi.Field("z", shift),
+            "a": nvi.DistributionKernel(State(jnp.array(1.5)), reparameterised=False),
+        }
     )
 
 
@@ -60,19 +67,29 @@ def log_bernoulli(a, logit):
 
 @pytest.mark.parametrize("a_new", [0, 1])
 def test_a_later_part_sees_the_new_value(a_new, x64):
-    """log q = log q(a' | a) + log q(z' | a'), with the new a' in the second factor; the score term is the first factor."""
+    """log q = log q(a' | a) + log q(z' | a'), with the new a' in the second factor; the score term
+    is the first factor.
+    """
     new, old, kernel = particle(a_new, 0.3), particle(1 - a_new, -5.0), a_then_z()
     discrete = log_state(a_new, 1 - a_new)
-    np.testing.assert_allclose(kernel.log_prob(new, old, CONTEXT), discrete + log_normal(0.3, MEANS[a_new], 0.5), rtol=1e-12)
+    np.testing.assert_allclose(
+        kernel.log_prob(new, old, CONTEXT),
+        discrete + log_normal(0.3, MEANS[a_new], 0.5),
+        rtol=1e-12,
+    )
     np.testing.assert_allclose(kernel.log_prob_score(new, old, CONTEXT), discrete, rtol=1e-12)
 
 
 @pytest.mark.parametrize("a_new", [0, 1])
 def test_parts_keep_the_order_given(a_new, x64):
-    """z before a: a' depends on the new z' = 0.3, not on the old 4.0, although "a" comes first in the alphabet."""
+    """z before a: a' depends on the new z' = 0.3, not on the old 4.0, although "a" comes first in
+    the alphabet.
+    """
     new, old, kernel = particle(a_new, 0.3), particle(0, 4.0), z_then_a()
     discrete = log_bernoulli(a_new, 1.5 * 0.3)
-    np.testing.assert_allclose(kernel.log_prob(new, old, CONTEXT), discrete + log_normal(0.3, 2.1, 1.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        kernel.log_prob(new, old, CONTEXT), discrete + log_normal(0.3, 2.1, 1.0), rtol=1e-12
+    )
     np.testing.assert_allclose(kernel.log_prob_score(new, old, CONTEXT), discrete, rtol=1e-12)
 
 
@@ -86,11 +103,15 @@ def test_the_order_survives_tree_operations(make, key, x64):
         assert copy.names == kernel.names
         drawn = copy.sample(key, old, CONTEXT)
         assert jax.tree.all(jax.tree.map(jnp.array_equal, drawn, kernel.sample(key, old, CONTEXT)))
-        assert float(copy.log_prob(drawn, old, CONTEXT)) == float(kernel.log_prob(drawn, old, CONTEXT))
+        assert float(copy.log_prob(drawn, old, CONTEXT)) == float(
+            kernel.log_prob(drawn, old, CONTEXT)
+        )
 
 
 def test_each_part_goes_its_own_way(key, x64):
-    """z' = μ[a'] + 0.5 ε: its gradient reaches the mean of the state that was drawn, and nothing reaches the state's logits."""
+    """z' = μ[a'] + 0.5 ε: its gradient reaches the mean of the state that was drawn, and nothing
+    reaches the state's logits.
+    """
     kernel = a_then_z()
     assert not kernel.reparameterised
     gradient = eqx.filter_grad(lambda k: k.sample(key, particle(0, 0.0), CONTEXT)["z"])(kernel)
@@ -119,7 +140,9 @@ def test_a_part_without_a_score_term_is_found(key):
             return jnp.zeros(())
 
     with pytest.raises(nvi.MissingScoreError, match="Silent"):
-        nvi.ProductKernel({"a": Silent()}).log_prob_score(particle(0, 0.0), particle(0, 0.0), CONTEXT)
+        nvi.ProductKernel({"a": Silent()}).log_prob_score(
+            particle(0, 0.0), particle(0, 0.0), CONTEXT
+        )
 
 
 def test_an_empty_product_is_refused():
@@ -133,17 +156,23 @@ def test_append_scores_the_new_entry_only(x64):
     z = jnp.array([9.0, 0.4])
     new = kernel.sample(jax.random.key(0), z, CONTEXT)
     assert jnp.array_equal(new[:2], z)
-    np.testing.assert_allclose(kernel.log_prob(new, z, CONTEXT), log_normal(float(new[2]), 0.3, 1.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        kernel.log_prob(new, z, CONTEXT), log_normal(float(new[2]), 0.3, 1.0), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("flipped", [False, True])
 def test_joint_of_a_density_and_a_kernel(flipped, key, x64):
     """p(a) k(b | a) on pairs in either order; log q̃ counts the discrete factor alone."""
     first = nvi.Numpyro(dist.Categorical(probs=jnp.array([0.2, 0.8])))
-    kernel = nvi.DistributionKernel(lambda a, context: dist.Normal(jnp.asarray(MEANS)[a], 0.5), reparameterised=True)
+    kernel = nvi.DistributionKernel(
+        lambda a, context: dist.Normal(jnp.asarray(MEANS)[a], 0.5), reparameterised=True
+    )
     joint = nvi.Joint(first, kernel, flipped=flipped)
     pair = (jnp.array(0.3), jnp.array(1)) if flipped else (jnp.array(1), jnp.array(0.3))
-    np.testing.assert_allclose(joint.log_gamma(pair), math.log(0.8) + log_normal(0.3, 2.0, 0.5), rtol=1e-9)
+    np.testing.assert_allclose(
+        joint.log_gamma(pair), math.log(0.8) + log_normal(0.3, 2.0, 0.5), rtol=1e-9
+    )
     np.testing.assert_allclose(joint.log_score(pair), math.log(0.8), rtol=1e-9)
     assert not joint.reparameterised and float(joint.log_Z) == 0.0
     drawn = jax.vmap(joint.sample)(jax.random.split(key, 4000))

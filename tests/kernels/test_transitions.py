@@ -1,7 +1,8 @@
 """What every transition promises: its scores keep proper weighting, whatever it is made of.
 
-With z_{k-1} ~ π_{k-1} and v = γ_k(z_k) r / (γ_{k-1}(z_{k-1}) q), E[v g(z_k)] = (Z_k / Z_{k-1}) E_{π_k}[g]. One law covers
-Gaussian kernels, flows, chains and MCMC moves, and a wrong log q, log r or Jacobian breaks it.
+With z_{k-1} ~ π_{k-1} and v = γ_k(z_k) r / (γ_{k-1}(z_{k-1}) q), E[v g(z_k)] = (Z_k / Z_{k-1})
+E_{π_k}[g]. One law covers Gaussian kernels, flows, chains and MCMC moves, and a wrong log q, log r
+or Jacobian breaks it.
 """
 
 import functools
@@ -33,13 +34,18 @@ def context():
 
 
 def kernel(slope, scale):
-    return nvi.GaussianKernel(jnp.full(2, slope), jnp.array([0.1, -0.1]), jnp.log(jnp.full(2, scale)))
+    return nvi.GaussianKernel(
+        jnp.full(2, slope), jnp.array([0.1, -0.1]), jnp.log(jnp.full(2, scale))
+    )
 
 
 def chain_of_pairs(key):
-    make = lambda k: nvi.Transition(  # noqa: E731
-        nvi.ResidualGaussian(2, 5, key=k, scale=0.3), nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3)
-    )
+    def make(k):
+        return nvi.Transition(
+            nvi.ResidualGaussian(2, 5, key=k, scale=0.3),
+            nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3),
+        )
+
     return nvi.Chain(nvi.stack(make, key, 3))
 
 
@@ -54,7 +60,9 @@ def chain_of_flows(key):
 
 
 def independence_step(key, z, log_gamma):
-    """Metropolis with proposals from a wide normal: any function that leaves γ_k invariant will do."""
+    """Metropolis with proposals from a wide normal: any function that leaves γ_k invariant will
+    do.
+    """
     key_new, key_accept = jax.random.split(key)
     wide = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
     new = wide.sample(key_new)
@@ -88,7 +96,9 @@ TRANSITIONS = {
     "chain-of-pairs": chain_of_pairs,
     "chain-of-flows": chain_of_flows,
     "langevin": lambda key: nvi.LangevinTransition(0.1),
-    "langevin-reverse": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, reverse_drift=network(key)),
+    "langevin-reverse": lambda key: nvi.LangevinTransition(
+        [0.1, 0.2], drift=drift, reverse_drift=network(key)
+    ),
     "langevin-opposite": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, opposite=True),
     "random-walk": lambda key: nvi.RandomWalk(jnp.array([0.8, 0.5]), steps=3),
     "invariant": lambda key: nvi.Invariant(independence_step),
@@ -118,7 +128,9 @@ def assert_mean(samples, expected):
 
 @functools.cache
 def moved(name):
-    """Everything about NUM moves in float64, from one program a transition: (z_prev, z, scores, v)."""
+    """Everything about NUM moves in float64, from one program a transition: (z_prev, z, scores,
+    v).
+    """
     with jax.enable_x64(True):
         transition = TRANSITIONS[name](jax.random.key(7))
         prev, target = before(), after()
@@ -136,7 +148,9 @@ def moved(name):
 
 @pytest.mark.parametrize("name", TRANSITIONS)
 def test_proper_weighting(name, x64):
-    """E[v g(z_k)] = Z_k/Z_{k-1} E_{π_k}[g] within five standard errors, for g = 1, z, z² and a product."""
+    """E[v g(z_k)] = Z_k/Z_{k-1} E_{π_k}[g] within five standard errors, for g = 1, z, z² and a
+    product.
+    """
     z_prev, z, scores, v = moved(name)
     assert all(score.shape == (NUM,) and score.dtype == jnp.float64 for score in scores)
     assert float(jnp.mean(jnp.any(z != z_prev, axis=1))) > 0.3
@@ -145,7 +159,9 @@ def test_proper_weighting(name, x64):
 
 @pytest.mark.parametrize("name", REVERSIBLE)
 def test_proper_weighting_backwards(name, x64):
-    """From z_k ~ π_k through r, E[1/v g(z_{k-1})] = Z_{k-1}/Z_k E_{π_{k-1}}[g]: what upper bounds rest on."""
+    """From z_k ~ π_k through r, E[1/v g(z_{k-1})] = Z_{k-1}/Z_k E_{π_{k-1}}[g]: what upper bounds
+    rest on.
+    """
     transition, target, prev = TRANSITIONS[name](jax.random.key(7)), after(), before()
 
     def one(key):
@@ -156,12 +172,17 @@ def test_proper_weighting_backwards(name, x64):
         log_v = target.log_gamma(z) + scores.log_r - prev.log_gamma(z_prev) - scores.log_q
         return jnp.exp(-log_v) * features(z_prev)
 
-    assert_mean(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(9), NUM)), math.exp(-LOG_Z) * moments(prev))
+    assert_mean(
+        jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(9), NUM)),
+        math.exp(-LOG_Z) * moments(prev),
+    )
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)
 def test_contract(name, key):
-    """In float32: shapes and precision, groups shaped like the transition, honest words about draws and reversal."""
+    """In float32: shapes and precision, groups shaped like the transition, honest words about draws
+    and reversal.
+    """
     transition, z_prev = TRANSITIONS[name](key), jnp.array([0.3, -0.4])
     z, aux = transition.move(key, z_prev, context())
     scores = transition.score(z, z_prev, aux, context())
@@ -198,7 +219,9 @@ def test_moves_that_need_a_density_say_so(name, key):
 
 def test_a_growing_transition_has_no_way_back(key, x64):
     """Without a reverse kernel log r = 0, and running it backwards is an error."""
-    transition = nvi.Transition(nvi.Append(nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))))
+    transition = nvi.Transition(
+        nvi.Append(nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0)))
+    )
     z_prev = jnp.array([0.2])
     z, aux = transition.move(key, z_prev, context())
     scores = transition.score(z, z_prev, aux, context())
@@ -213,7 +236,9 @@ def test_a_growing_transition_has_no_way_back(key, x64):
 def test_a_discrete_transition_scores_both_ways(x64):
     """log q, log r and log q̃ of one jump, from the two tables."""
     forward, reverse = np.array([[0.3, 0.7], [0.9, 0.1]]), np.array([[0.5, 0.5], [0.2, 0.8]])
-    transition = nvi.Transition(*(nvi.CategoricalKernel(jnp.log(jnp.asarray(table))) for table in (forward, reverse)))
+    transition = nvi.Transition(
+        *(nvi.CategoricalKernel(jnp.log(jnp.asarray(table))) for table in (forward, reverse))
+    )
     scores = transition.score(jnp.array(0), jnp.array(1), None, context())
     np.testing.assert_allclose(scores, np.log([0.9, 0.5, 0.9]), rtol=1e-12)
     assert not transition.reparameterised
@@ -236,12 +261,16 @@ def test_a_chain_is_its_links_in_turn(make, key, x64):
         total += np.asarray(link.score(new, at, aux, context()))
         at = new
     np.testing.assert_allclose(z, at, rtol=1e-12)
-    np.testing.assert_allclose(chain.score(z, z_prev, (starts, stops, auxs), context()), total, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        chain.score(z, z_prev, (starts, stops, auxs), context()), total, rtol=1e-10, atol=1e-12
+    )
     assert np.abs(total[0]) > 1e-3
 
 
 def test_a_chain_runs_backwards_link_by_link(key):
-    """The last link goes first, and what is kept is the way in its forward order, ready to be scored."""
+    """The last link goes first, and what is kept is the way in its forward order, ready to be
+    scored.
+    """
     chain, z = chain_of_pairs(jax.random.key(7)), jnp.array([0.3, -0.4])
     z_prev, (starts, stops, _) = chain.reverse_move(key, z, context())
     assert jnp.array_equal(starts[0], z_prev) and jnp.array_equal(stops[-1], z)
@@ -256,7 +285,9 @@ def test_gradients_flow_through_a_whole_chain(key, x64):
     def end(t):
         bias = chain.links.forward.out_bias.at[0, 0].add(t)
         moved = eqx.tree_at(lambda c: c.links.forward.out_bias, chain, bias)
-        moved = eqx.tree_at(lambda c: c.links.forward.out_weight, moved, chain.links.forward.out_weight + 0.1)
+        moved = eqx.tree_at(
+            lambda c: c.links.forward.out_weight, moved, chain.links.forward.out_weight + 0.1
+        )
         return jnp.sum(moved.move(key, jnp.array([0.3, -0.4]), context())[0])
 
     slope = jax.grad(end)(0.0)
@@ -266,9 +297,13 @@ def test_gradients_flow_through_a_whole_chain(key, x64):
 
 def test_a_chain_of_discrete_links(key):
     """Particles without a floating-point leaf still get scores in the working precision."""
-    make = lambda k: nvi.Transition(  # noqa: E731
-        nvi.CategoricalKernel(jax.random.normal(k, (3, 3))), nvi.CategoricalKernel(jnp.zeros((3, 3)))
-    )
+
+    def make(k):
+        return nvi.Transition(
+            nvi.CategoricalKernel(jax.random.normal(k, (3, 3))),
+            nvi.CategoricalKernel(jnp.zeros((3, 3))),
+        )
+
     chain = nvi.Chain(nvi.stack(make, key, 4))
     z, aux = chain.move(key, jnp.array(1), context())
     scores = chain.score(z, jnp.array(1), aux, context())

@@ -42,7 +42,9 @@ def test_trajectories(ancestors):
     names = jnp.arange(levels * num).reshape(levels, num)
     zs = {"name": names, "vector": jnp.stack([names, -names], axis=-1)}
     found = nvi.trajectories(zs, ancestors)
-    expected = np.stack([np.asarray(names)[np.arange(levels), walk_back(ancestors, s)] for s in range(num)], axis=1)
+    expected = np.stack(
+        [np.asarray(names)[np.arange(levels), walk_back(ancestors, s)] for s in range(num)], axis=1
+    )
     assert np.array_equal(found["name"], expected)
     assert np.array_equal(found["vector"], np.stack([expected, -expected], axis=-1))
 

@@ -1,4 +1,6 @@
-"""Resampling schemes: valid ancestors, bounds on copies, exact unbiasedness, the adaptive rule, and what is gathered."""
+"""Resampling schemes: valid ancestors, bounds on copies, exact unbiasedness, the adaptive rule, and
+what is gathered.
+"""
 
 import functools
 import math
@@ -13,7 +15,12 @@ from hypothesis import HealthCheck, given, settings
 import nestedvi as nvi
 from nestedvi.particles.resampling import take
 
-CHECKED = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHECKED = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 NAMES = sorted(nvi.SCHEMES)
 MAX_SIZE = 12
 
@@ -29,7 +36,9 @@ def weights(draw, max_size=MAX_SIZE):
 @st.composite
 def weights_and_uniforms(draw):
     w_bar = draw(weights())
-    edge = st.one_of(st.just(0.0), st.just(1 - 2.0**-24), st.floats(0.0, 1.0, exclude_max=True, width=32))
+    edge = st.one_of(
+        st.just(0.0), st.just(1 - 2.0**-24), st.floats(0.0, 1.0, exclude_max=True, width=32)
+    )
     return w_bar, np.asarray(draw(st.lists(edge, min_size=len(w_bar), max_size=len(w_bar))))
 
 
@@ -48,7 +57,9 @@ def copies(name, u, w_bar):
 @CHECKED
 @given(case=weights_and_uniforms())
 def test_ancestors_are_valid_and_alive(name, case):
-    """In float32, at the edges of [0, 1) too: an index in range, never of a particle whose weight is zero."""
+    """In float32, at the edges of [0, 1) too: an index in range, never of a particle whose weight
+    is zero.
+    """
     w_bar, u = case
     picks = np.asarray(ancestors(name)(jnp.asarray(u)[None], jnp.asarray(w_bar)))[0]
     assert picks.shape == w_bar.shape
@@ -69,7 +80,9 @@ def test_systematic_copies_are_rounded_shares(case):
 @CHECKED
 @given(case=weights_and_uniforms())
 def test_stratified_copies_count_the_strata_that_are_touched(case):
-    """A particle owns an interval of the cumulative weights: every stratum inside it is sure, one that overlaps is possible."""
+    """A particle owns an interval of the cumulative weights: every stratum inside it is sure, one
+    that overlaps is possible.
+    """
     w_bar, u = case
     u = np.clip(u, 2e-4, 1 - 2e-4)
     ends = len(w_bar) * np.cumsum(w_bar)
@@ -88,7 +101,9 @@ def test_residual_copies_keep_the_whole_part(case):
 
 
 def test_residual_counts_whole_shares_despite_rounding():
-    """S w̄ = 1 for each of 41 particles is 0.99999994 in float32: each must be kept exactly once."""
+    """S w̄ = 1 for each of 41 particles is 0.99999994 in float32: each must be kept exactly
+    once.
+    """
     w_bar = jnp.full(41, 1 / 41)
     picks = nvi.Residual().ancestors(jnp.full(41, 0.5), w_bar)
     assert np.array_equal(np.sort(picks), np.arange(41))
@@ -100,7 +115,9 @@ def test_multinomial_slots_follow_their_own_uniform():
 
 
 def breakpoints(w_bar):
-    """Where any slot of any scheme may change its mind: every scheme is piecewise constant in u between these."""
+    """Where any slot of any scheme may change its mind: every scheme is piecewise constant in u
+    between these.
+    """
     num = len(w_bar)
     cdf = np.cumsum(w_bar)
     rest = num * w_bar - np.floor(num * w_bar + 1e-12)
@@ -112,7 +129,9 @@ def breakpoints(w_bar):
 @CHECKED
 @given(w_bar=weights())
 def test_expected_copies_are_exact(name, w_bar, x64):
-    """E[N_s] = S w̄_s, integrated exactly. Each slot depends on one uniform, so all may share it for the marginals."""
+    """E[N_s] = S w̄_s, integrated exactly. Each slot depends on one uniform, so all may share it
+    for the marginals.
+    """
     edges = breakpoints(w_bar)
     length, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2
     u = jnp.broadcast_to(jnp.asarray(middle)[:, None], (len(middle), len(w_bar)))
@@ -135,7 +154,9 @@ def test_a_slot_depends_on_its_own_uniform_only(name, x64):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_large_populations_use_the_same_rule(name, key):
-    """Above 512 particles another search runs; with weights proportional to the index the shares are known."""
+    """Above 512 particles another search runs; with weights proportional to the index the shares
+    are known.
+    """
     num = 600
     w_bar = jnp.arange(num) / jnp.sum(jnp.arange(num))
     picks = nvi.SCHEMES[name]().ancestors(jax.random.uniform(key, (num,)), w_bar)
@@ -153,7 +174,9 @@ def resample_always(name):
 
 
 def cloud(num, log_w):
-    return nvi.Particles({"z": jnp.arange(num * 2.0).reshape(num, 2)}, jnp.arange(num), jnp.asarray(log_w))
+    return nvi.Particles(
+        {"z": jnp.arange(num * 2.0).reshape(num, 2)}, jnp.arange(num), jnp.asarray(log_w)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,11 +193,17 @@ def test_resampling_preserves_log_Z_hat(name, raw, u, x64):
     np.testing.assert_array_equal(out.z["z"], particles.z["z"][picks])
 
 
-@pytest.mark.parametrize(("when", "expected"), [("always", True), ("never", False), (0.4, False), (0.6, True)])
+@pytest.mark.parametrize(
+    ("when", "expected"), [("always", True), ("never", False), (0.4, False), (0.6, True)]
+)
 def test_rule_for_when(when, expected):
-    """Weights (1, 1, 0, 0) have ESS 2 of 4: a threshold of 0.4 leaves them alone, 0.6 resamples them."""
+    """Weights (1, 1, 0, 0) have ESS 2 of 4: a threshold of 0.4 leaves them alone, 0.6 resamples
+    them.
+    """
     particles = cloud(4, [0.0, 0.0, -jnp.inf, -jnp.inf])
-    out, picks, resampled = nvi.Resampling("systematic", when=when).apply(jnp.full(4, 0.5), particles)
+    out, picks, resampled = nvi.Resampling("systematic", when=when).apply(
+        jnp.full(4, 0.5), particles
+    )
     assert bool(resampled) is expected
     assert picks.tolist() == ([0, 0, 1, 1] if expected else [0, 1, 2, 3])
     expected_log_w = np.full(4, np.log(0.5)) if expected else np.asarray(particles.log_w)
@@ -184,7 +213,9 @@ def test_rule_for_when(when, expected):
 
 def test_the_threshold_is_strict():
     """ESS exactly at the threshold does not resample."""
-    _, _, resampled = nvi.Resampling(when=0.5).apply(jnp.full(4, 0.5), cloud(4, [0.0, 0.0, -jnp.inf, -jnp.inf]))
+    _, _, resampled = nvi.Resampling(when=0.5).apply(
+        jnp.full(4, 0.5), cloud(4, [0.0, 0.0, -jnp.inf, -jnp.inf])
+    )
     assert not bool(resampled)
 
 
@@ -192,7 +223,9 @@ def test_the_threshold_is_strict():
 @pytest.mark.parametrize("when", ["always", 0.5])
 def test_all_weights_zero_stays_zero(name, when):
     """Nothing to resample from: ancestors stay in range and the weights stay zero, without NaN."""
-    out, picks, _ = nvi.Resampling(name, when=when).apply(jnp.full(3, 0.5), cloud(3, jnp.full(3, -jnp.inf)))
+    out, picks, _ = nvi.Resampling(name, when=when).apply(
+        jnp.full(3, 0.5), cloud(3, jnp.full(3, -jnp.inf))
+    )
     assert ((picks >= 0) & (picks < 3)).all()
     assert jnp.isneginf(out.log_w).all()
 
@@ -205,9 +238,13 @@ def test_call_draws_its_own_uniforms(key):
 
 
 def test_take_gathers_the_particle_axis_only():
-    """Leaves whose other axes have size S too, and stacks with S entries, are gathered along the particle axis alone."""
+    """Leaves whose other axes have size S too, and stacks with S entries, are gathered along the
+    particle axis alone.
+    """
     square, row = jnp.arange(9.0).reshape(3, 3), jnp.arange(9.0).reshape(3, 1, 3)
-    particles = nvi.Particles({"square": square, "row": row}, (jnp.arange(3), square.T), jnp.zeros(3))
+    particles = nvi.Particles(
+        {"square": square, "row": row}, (jnp.arange(3), square.T), jnp.zeros(3)
+    )
     picks, log_w = jnp.array([2, 2, 0]), jnp.array([5.0, 6.0, 7.0])
     out = take(particles, picks, log_w)
     np.testing.assert_array_equal(out.z["square"], [[6, 7, 8], [6, 7, 8], [0, 1, 2]])
@@ -231,7 +268,9 @@ def test_unknown_names_suggest_the_nearest():
 
 
 def test_residual_is_unbiased_with_many_particles():
-    """Rounding allowances must not grow with S: 100 000 particles in float32 whose S w̄ lies just under whole numbers."""
+    """Rounding allowances must not grow with S: 100 000 particles in float32 whose S w̄ lies just
+    under whole numbers.
+    """
     num = 100_000
     copies = np.full(num, 0.97)
     copies[:1000] = 3.97
@@ -240,6 +279,7 @@ def test_residual_is_unbiased_with_many_particles():
     ancestors = np.asarray(jax.jit(nvi.Residual().ancestors)(u, w_bar))
     counts = np.bincount(ancestors, minlength=num)
     expected = num * copies / copies.sum()
-    # What is left over is drawn independently: each count varies like a Poisson number of mean 0.97.
+    # What is left over is drawn independently: each count varies like a Poisson number of mean
+    # 0.97.
     for group in (slice(0, 1000), slice(num - 1000, num)):
         assert abs(counts[group].mean() - expected[group].mean()) < 4.5 * np.sqrt(1 / 1000)

@@ -1,4 +1,6 @@
-"""Weights in log space: stable for huge and tiny weights, honest when all are zero, standard errors and Pareto k̂."""
+"""Weights in log space: stable for huge and tiny weights, honest when all are zero, standard errors
+and Pareto k̂.
+"""
 
 import math
 import warnings
@@ -20,12 +22,16 @@ entry = st.one_of(st.just(-math.inf), st.floats(-20.0, 20.0, width=32))
 @CHECKED
 @given(raw=st.lists(entry, min_size=6, max_size=6), shift=st.sampled_from([0.0, -1e4, 1e4]))
 def test_against_plain_arithmetic_at_any_scale(raw, shift):
-    """A common factor e^±10000 changes log Ẑ by that and nothing else; plain arithmetic on the unshifted weights decides."""
+    """A common factor e^±10000 changes log Ẑ by that and nothing else; plain arithmetic on the
+    unshifted weights decides.
+    """
     w = [math.exp(x) if x > -math.inf else 0.0 for x in raw]
     total, square = math.fsum(w), math.fsum(x * x for x in w)
     log_w = jnp.asarray(raw) + shift
     tolerance = 1e-5 if shift == 0 else 5e-3  # float32 near 10000 resolves 0.001
-    np.testing.assert_allclose(NORMALISE(log_w), np.asarray(w) / total if total else np.zeros(6), rtol=tolerance, atol=1e-7)
+    np.testing.assert_allclose(
+        NORMALISE(log_w), np.asarray(w) / total if total else np.zeros(6), rtol=tolerance, atol=1e-7
+    )
     np.testing.assert_allclose(ESS(log_w), total**2 / square if total else 0.0, rtol=2 * tolerance)
     expected = math.log(total / 6) + shift if total else -math.inf
     np.testing.assert_allclose(LOG_Z_HAT(log_w), expected, rtol=1e-5, atol=tolerance)
@@ -59,7 +65,9 @@ def test_nan_is_not_hidden():
 
 @pytest.mark.parametrize("shift", [0.0, 5000.0, -5000.0])
 def test_standard_error_of_log_Z_hat(shift, x64):
-    """Ẑ = 1, 2, 6: the mean is 3, its standard error √7/√3, and the delta method divides by the mean."""
+    """Ẑ = 1, 2, 6: the mean is 3, its standard error √7/√3, and the delta method divides by the
+    mean.
+    """
     value, stderr = nvi.log_Z_hat_stderr(jnp.log(jnp.array([1.0, 2.0, 6.0])) + shift)
     np.testing.assert_allclose(value, math.log(3.0) + shift, rtol=1e-12)
     np.testing.assert_allclose(stderr, math.sqrt(7.0 / 3.0) / 3.0, rtol=1e-9)
@@ -85,7 +93,9 @@ def pareto_log_weights(shape, num, seed):
 
 @pytest.mark.parametrize("shape", [0.0, 0.3, 0.7, 1.2])
 def test_khat_finds_the_shape_of_a_pareto_tail(shape):
-    """The estimator's standard error is about (1 + k)/√tail, and a prior worth ten draws pulls it to 0.5."""
+    """The estimator's standard error is about (1 + k)/√tail, and a prior worth ten draws pulls it
+    to 0.5.
+    """
     num, replicas = 20_000, 5
     tail = math.ceil(3 * math.sqrt(num))
     found = np.mean([nvi.khat(pareto_log_weights(shape, num, seed)) for seed in range(replicas)])
@@ -118,6 +128,8 @@ def test_khat_of_degenerate_weights():
     batches = np.repeat(np.linspace(0.0, 0.1, 10), 200)
     assert nvi.khat(batches) == -math.inf
     for noise in (1e-8, 1e-6, 1e-4):
-        assert nvi.khat(batches + noise * np.random.default_rng(0).standard_normal(2000)) == -math.inf
+        assert (
+            nvi.khat(batches + noise * np.random.default_rng(0).standard_normal(2000)) == -math.inf
+        )
     # One weight above all is a tail, however alike the others are.
     assert nvi.khat(np.append(batches, 20.0)) > 0.7

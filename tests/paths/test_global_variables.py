@@ -1,4 +1,6 @@
-"""State-space paths with global variables: what the densities are, what their gradients are, and what they cost."""
+"""State-space paths with global variables: what the densities are, what their gradients are, and
+what they cost.
+"""
 
 import math
 
@@ -9,25 +11,42 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from finite_global import ETAS, STATES, XS, Untabled, divergences, log_joint, log_psi, log_targets, make_world
-from nestedvi.models.hmm import ClusterKernel, GaussianHMM, MixtureHeuristic, NormalGammas
+from nestedvi.paper.hmm.model import ClusterKernel, GaussianHMM, MixtureHeuristic, NormalGammas
 from nestedvi.train.schedules import initial_population
+from tests.helpers.finite_global import (
+    ETAS,
+    STATES,
+    XS,
+    Untabled,
+    divergences,
+    log_joint,
+    log_psi,
+    log_targets,
+    make_world,
+)
 
 K = 3
 PARTICLES, REPEATS = 20_000, 16
 
 
 def increments(path, eta, zs):
-    """log γ_k − log γ_{k-1} along one trajectory, through a table in which η has the last of three rows."""
+    """log γ_k − log γ_{k-1} along one trajectory, through a table in which η has the last of three
+    rows.
+    """
     zero = jnp.zeros(3, jnp.int32)
     z = nvi.Latent(jnp.asarray([0, 1, 0]).at[2].set(eta), zero, zero)
-    first = path.log_gamma(jax.tree.map(lambda x: x[0], path.thetas()), path.stats(jax.tree.map(lambda x: x[2], z)), None)
+    first = path.log_gamma(
+        jax.tree.map(lambda x: x[0], path.thetas()),
+        path.stats(jax.tree.map(lambda x: x[2], z)),
+        None,
+    )
     ready, z = path.prepare(z)
     thetas = [jax.tree.map(lambda x, j=j: x[j], ready.thetas()) for j in range(ready.num_levels)]
     here = jax.tree.map(lambda x: x[2], z)
     stats = [ready.stats(here), *(ready.stats(here._replace(state=s)) for s in zs)]
     rest = [
-        ready.log_gamma(thetas[k], stats[k], stats[k - 1]) - ready.log_gamma_prev(thetas[k - 1], stats[k - 1])
+        ready.log_gamma(thetas[k], stats[k], stats[k - 1])
+        - ready.log_gamma_prev(thetas[k - 1], stats[k - 1])
         for k in range(1, ready.num_levels)
     ]
     return jnp.stack([first, *rest])
@@ -37,25 +56,37 @@ def increments(path, eta, zs):
 def everywhere(path):
     """The increments along every trajectory: axes η, z_1 … z_K, level."""
     etas, *zs = jnp.meshgrid(jnp.arange(ETAS), *[jnp.arange(STATES)] * K, indexing="ij")
-    found = jax.vmap(lambda eta, zs: increments(path, eta, zs))(etas.ravel(), jnp.stack([z.ravel() for z in zs], axis=-1))
+    found = jax.vmap(lambda eta, zs: increments(path, eta, zs))(
+        etas.ravel(), jnp.stack([z.ravel() for z in zs], axis=-1)
+    )
     return found.reshape(*etas.shape, K + 1)
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_increments_add_up_to_the_joint(silent, x64):
-    """Σ_k log(γ_k/γ_{k-1}) = log p(η, x, z) whatever ψ for every η and z, and ψ_K = 1 whatever the heuristic says of it."""
+    """Σ_k log(γ_k/γ_{k-1}) = log p(η, x, z) whatever ψ for every η and z, and ψ_K = 1 whatever the
+    heuristic says of it.
+    """
     world = make_world(2)
-    path = nvi.GlobalStateSpace(world.model, jnp.asarray(XS), nvi.NoMessages() if silent else world.heuristic)
+    path = nvi.GlobalStateSpace(
+        world.model, jnp.asarray(XS), nvi.NoMessages() if silent else world.heuristic
+    )
     np.testing.assert_allclose(everywhere(path).sum(axis=-1), log_joint(world.model, K), rtol=1e-12)
 
 
 def test_intermediate_targets_carry_the_messages(x64):
-    """Up to level k the increments add up to log p(η, x_{1:k}, z_{1:k}) + log ψ_k(z_k, η); the first is log p(η) + log ψ_0(η)."""
+    """Up to level k the increments add up to log p(η, x_{1:k}, z_{1:k}) + log ψ_k(z_k, η); the
+    first is log p(η) + log ψ_0(η).
+    """
     world = make_world(3)
-    partial = np.cumsum(everywhere(nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)), axis=-1)
+    partial = np.cumsum(
+        everywhere(nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)), axis=-1
+    )
     for k, target in enumerate(jax.jit(lambda: log_targets(world.model, world.heuristic, K))()):
         expected = np.asarray(target).reshape(target.shape + (1,) * (K - k))
-        np.testing.assert_allclose(partial[..., k], np.broadcast_to(expected, partial.shape[:-1]), rtol=1e-11)
+        np.testing.assert_allclose(
+            partial[..., k], np.broadcast_to(expected, partial.shape[:-1]), rtol=1e-11
+        )
 
 
 def test_heuristic_can_be_asked_anew(x64):
@@ -63,14 +94,18 @@ def test_heuristic_can_be_asked_anew(x64):
     world = make_world(3)
     path = nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)
     etas, states = jnp.meshgrid(jnp.arange(ETAS), jnp.arange(STATES), indexing="ij")
-    ask = jax.jit(lambda k: jax.vmap(jax.vmap(lambda eta, state: path.log_psi(k, eta, state)))(etas, states))
+    ask = jax.jit(
+        lambda k: jax.vmap(jax.vmap(lambda eta, state: path.log_psi(k, eta, state)))(etas, states)
+    )
     for k in range(K + 1):
         expected = np.asarray(log_psi(world.heuristic, k, K)).reshape(ETAS, -1)
         np.testing.assert_allclose(ask(k), np.broadcast_to(expected, (ETAS, STATES)), rtol=1e-12)
 
 
 def test_only_the_heuristic_learns(x64):
-    """Neither the model's tables nor η of the prepared path are parameters, and no derivative is taken of an observation."""
+    """Neither the model's tables nor η of the prepared path are parameters, and no derivative is
+    taken of an observation.
+    """
     world = make_world()
     path = nvi.GlobalStateSpace(world.model, jnp.asarray([0.5, 1.5]), world.heuristic)
     ready, _ = nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic).prepare(
@@ -79,9 +114,13 @@ def test_only_the_heuristic_learns(x64):
     for some in (path, ready):
         mask = some.trainable()
         assert jax.tree.structure(mask) == jax.tree.structure(some)
-        chosen = [jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on]
+        chosen = [
+            jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on
+        ]
         assert chosen == [".heuristic.T", ".heuristic.u"]
-    theta = nvi.GlobalStateSpace(world.model, jnp.asarray([0.5, 1.5]), nvi.NoMessages(), jnp.zeros(4)).thetas()
+    theta = nvi.GlobalStateSpace(
+        world.model, jnp.asarray([0.5, 1.5]), nvi.NoMessages(), jnp.zeros(4)
+    ).thetas()
     learned = path.learned(theta)
     assert (learned.k, learned.x, learned.first, learned.message) == (False, False, True, True)
 
@@ -93,11 +132,18 @@ def objective(optimise):
 def flat(grads):
     """T, u, the kernel's logits and q(η)'s, in one vector."""
     heuristic, kernel = grads.path.heuristic, grads.transitions.transition.forward.kernel
-    return np.concatenate([np.ravel(x) for x in (heuristic.T, heuristic.u, kernel.logits, grads.initial.eta.log_table)])
+    return np.concatenate(
+        [
+            np.ravel(x)
+            for x in (heuristic.T, heuristic.u, kernel.logits, grads.initial.eta.log_table)
+        ]
+    )
 
 
 def exact_gradient(world, optimise):
-    arrays, rest = eqx.partition((world.heuristic, world.kernel, world.log_q_eta), eqx.is_inexact_array)
+    arrays, rest = eqx.partition(
+        (world.heuristic, world.kernel, world.log_q_eta), eqx.is_inexact_array
+    )
 
     def total(arrays):
         heuristic, kernel, log_q_eta = eqx.combine(arrays, rest)
@@ -105,15 +151,18 @@ def exact_gradient(world, optimise):
         return jnp.sum(divergences(live, K, partial=optimise == "partial"))
 
     heuristic, kernel, log_q_eta = jax.jit(jax.grad(total))(arrays)
-    return np.concatenate([np.ravel(x) for x in (heuristic.T, heuristic.u, kernel.logits, log_q_eta)])
+    return np.concatenate(
+        [np.ravel(x) for x in (heuristic.T, heuristic.u, kernel.logits, log_q_eta)]
+    )
 
 
 @pytest.mark.parametrize(("optimise", "guided"), [("partial", True), ("full", True)])
 def test_gradients_converge_to_those_of_the_enumerated_divergences(optimise, guided, x64):
-    """Σ_k KL(π_k ‖ π_{k-1} q_k) over all points of the space, differentiated: all parameters, though levels share them.
+    """Σ_k KL(π_k ‖ π_{k-1} q_k) over all points of the space, differentiated: all parameters,
+    though levels share them.
 
-    Each level's reported divergence is its term of that sum. Self-normalised estimates are biased by O(1/S): 4/S is allowed
-    beside four standard errors.
+    Each level's reported divergence is its term of that sum. Self-normalised estimates are biased
+    by O(1/S): 4/S is allowed beside four standard errors.
     """
     world = make_world(4, guided)
     sampler = world.sampler(K, 0.9)
@@ -126,39 +175,59 @@ def test_gradients_converge_to_those_of_the_enumerated_divergences(optimise, gui
     np.testing.assert_array_less(np.abs(found.mean(axis=0) - exact), error)
     found = np.stack([run.info.level_divergence for run in runs])
     error = 4 * found.std(axis=0, ddof=1) / math.sqrt(REPEATS) + 4 / PARTICLES
-    np.testing.assert_array_less(np.abs(found.mean(axis=0) - jax.jit(lambda: divergences(world, K))()), error)
+    np.testing.assert_array_less(
+        np.abs(found.mean(axis=0) - jax.jit(lambda: divergences(world, K))()), error
+    )
 
 
 def test_partial_gradients_are_differences_of_expectations(x64):
-    """The enumerated partial gradient is Σ_k E_{π_{k-1}}[∇log ψ_{k-1}] − E_{π_k}[∇log ψ_{k-1}], as written in the paper."""
+    """The enumerated partial gradient is Σ_k E_{π_{k-1}}[∇log ψ_{k-1}] − E_{π_k}[∇log ψ_{k-1}], as
+    written in the paper.
+    """
     world = make_world(4)
-    tables = jax.jit(lambda: [jnp.exp(jax.nn.log_softmax(t, axis=None)) for t in log_targets(world.model, world.heuristic, K)])()
+    tables = jax.jit(
+        lambda: [
+            jnp.exp(jax.nn.log_softmax(t, axis=None))
+            for t in log_targets(world.model, world.heuristic, K)
+        ]
+    )()
     total = np.zeros(16)
     for k in range(1, K + 1):
         slopes = jax.jit(jax.jacobian(lambda h, k=k: log_psi(h, k - 1, K)))(world.heuristic)
         here, ahead = tables[k - 1], tables[k].sum(axis=-1)
         keep = (0,) if k == 1 else (0, k - 1)
         difference = (here - ahead).sum(axis=tuple(i for i in range(k) if i not in keep))
-        total += np.concatenate([np.ravel(jnp.tensordot(difference, s, difference.ndim)) for s in (slopes.T, slopes.u)])
+        total += np.concatenate(
+            [np.ravel(jnp.tensordot(difference, s, difference.ndim)) for s in (slopes.T, slopes.u)]
+        )
     np.testing.assert_allclose(exact_gradient(world, "partial")[:16], total, rtol=1e-9, atol=1e-12)
 
 
 def test_schedules_and_direct_evaluation_agree(x64):
-    """Sequential and two-phase gradients through the table are those of evaluating ψ anew from η at every level."""
+    """Sequential and two-phase gradients through the table are those of evaluating ψ anew from η at
+    every level.
+    """
     world = make_world(5)
     what = nvi.Objective("reverse-kl", learn=("initial", "forward", "path"))
 
     def every(key):
         table, direct = world.sampler(K, 0.9), world.sampler(K, 0.9, path=Untabled)
-        found = [nvi.gradient(key, table, what, 7, schedule=schedule) for schedule in ("sequential", "two-phase")]
+        found = [
+            nvi.gradient(key, table, what, 7, schedule=schedule)
+            for schedule in ("sequential", "two-phase")
+        ]
         return [*found, nvi.gradient(key, direct, what, 7)]
 
     sequential, two_phase, direct = jax.jit(every)(jax.random.key(3))
     assert np.linalg.norm(flat(sequential.grads)[:16]) > 0.01
-    np.testing.assert_allclose(flat(two_phase.grads), flat(sequential.grads), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(
+        flat(two_phase.grads), flat(sequential.grads), rtol=1e-10, atol=1e-13
+    )
     np.testing.assert_allclose(flat(direct.grads), flat(sequential.grads), rtol=1e-10, atol=1e-13)
     for other in (two_phase, direct):
-        np.testing.assert_allclose(other.info.level_divergence, sequential.info.level_divergence, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(
+            other.info.level_divergence, sequential.info.level_divergence, rtol=1e-10, atol=1e-13
+        )
         np.testing.assert_allclose(other.info.log_Z_hat, sequential.info.log_Z_hat, rtol=1e-12)
 
 
@@ -169,10 +238,15 @@ def test_level_parallel_training_is_refused():
 
 
 def operations(jaxpr):
-    """Arithmetic of a traced function: numbers that come out of each step, times the length of the loops around it."""
+    """Arithmetic of a traced function: numbers that come out of each step, times the length of the
+    loops around it.
+    """
     total = 0
     for eqn in jaxpr.eqns:
-        inner = [x.jaxpr if hasattr(x, "jaxpr") else x for x in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=_is_jaxpr)]
+        inner = [
+            x.jaxpr if hasattr(x, "jaxpr") else x
+            for x in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=_is_jaxpr)
+        ]
         bodies = [x for x in inner if hasattr(x, "eqns")]
         if bodies:
             total += eqn.params.get("length", 1) * sum(operations(body) for body in bodies)
@@ -199,8 +273,13 @@ def cost(num_steps, path, schedule):
     if path is Untabled:
         kernel = _OnlyFirst(kernel)
     transitions = nvi.Shared(nvi.Transition(nvi.NextState(kernel)), num_steps)
-    sampler = nvi.NestedSampler(initial, path(model, xs, heuristic), transitions, nvi.Resampling("systematic", "always"))
-    step = lambda key: nvi.gradient(key, sampler, objective("partial"), 8, schedule=schedule).grads  # noqa: E731
+    sampler = nvi.NestedSampler(
+        initial, path(model, xs, heuristic), transitions, nvi.Resampling("systematic", "always")
+    )
+
+    def step(key):
+        return nvi.gradient(key, sampler, objective("partial"), 8, schedule=schedule).grads
+
     return operations(jax.make_jaxpr(step)(jax.random.key(2)).jaxpr)
 
 
@@ -228,7 +307,9 @@ class _OnlyFirst(nvi.AbstractKernel):
 
 @pytest.mark.parametrize("schedule", ["sequential", "two-phase"])
 def test_a_gradient_costs_time_linear_in_the_number_of_steps(schedule):
-    """Twice the observations, about twice the work; where ψ is evaluated anew at every level it is nearly four times."""
+    """Twice the observations, about twice the work; where ψ is evaluated anew at every level it is
+    nearly four times.
+    """
     linear = cost(80, nvi.GlobalStateSpace, schedule) / cost(40, nvi.GlobalStateSpace, schedule)
     quadratic = cost(80, Untabled, schedule) / cost(40, Untabled, schedule)
     assert 1.7 < linear < 2.3

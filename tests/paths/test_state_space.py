@@ -1,4 +1,6 @@
-"""State-space paths: increments telescope to the joint density, and heuristic factors leave no trace at the end."""
+"""State-space paths: increments telescope to the joint density, and heuristic factors leave no
+trace at the end.
+"""
 
 import math
 
@@ -64,16 +66,23 @@ def increments(path):
     stats = [path.stats(jnp.asarray(z)) for z in ZS]
     first = path.log_gamma(thetas[0], stats[0], None)
     rest = [
-        path.log_gamma(thetas[k], stats[k], stats[k - 1]) - path.log_gamma_prev(thetas[k - 1], stats[k - 1])
+        path.log_gamma(thetas[k], stats[k], stats[k - 1])
+        - path.log_gamma_prev(thetas[k - 1], stats[k - 1])
         for k in range(1, path.num_levels)
     ]
     return jnp.stack([first, *rest])
 
 
-@pytest.mark.parametrize("heuristic", [lambda: None, lambda: nvi.NoHeuristic(), lambda: Quadratic(jnp.asarray(C))])
+@pytest.mark.parametrize(
+    "heuristic", [lambda: None, lambda: nvi.NoHeuristic(), lambda: Quadratic(jnp.asarray(C))]
+)
 def test_increments_add_up_to_the_joint(heuristic, x64):
-    """Σ_k log(γ_k/γ_{k-1}) = log p(x_{1:K}, z_{1:K}) whatever ψ: it telescopes, and ψ_K = 1 even where it would return 50 z²."""
-    np.testing.assert_allclose(jnp.sum(increments(path_with(heuristic()))), log_joint(4), rtol=1e-12)
+    """Σ_k log(γ_k/γ_{k-1}) = log p(x_{1:K}, z_{1:K}) whatever ψ: it telescopes, and ψ_K = 1 even
+    where it would return 50 z².
+    """
+    np.testing.assert_allclose(
+        jnp.sum(increments(path_with(heuristic()))), log_joint(4), rtol=1e-12
+    )
 
 
 def test_intermediate_targets_carry_the_heuristic(x64):
@@ -87,7 +96,9 @@ def test_only_the_heuristic_learns(x64):
     path = path_with(Quadratic(jnp.asarray(C)))
     mask = path.trainable()
     assert jax.tree.structure(mask) == jax.tree.structure(path)
-    chosen = [jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on]
+    chosen = [
+        jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on
+    ]
     assert chosen == [".heuristic.c"]
     assert not any(jax.tree.leaves(path_with().trainable()))
 
@@ -107,7 +118,9 @@ def test_jit_vmap_and_precision(enabled):
         theta = jax.tree.map(lambda x: x[1], path.thetas())
         z, z_prev = jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray([0.0, 1.0, 2.0])
         log_gamma = jax.jit(jax.vmap(lambda z, z_prev: path.log_gamma(theta, z, z_prev)))(z, z_prev)
-        assert log_gamma.shape == (3,) and log_gamma.dtype == (jnp.float64 if enabled else jnp.float32)
+        assert log_gamma.shape == (3,) and log_gamma.dtype == (
+            jnp.float64 if enabled else jnp.float32
+        )
         expected = log_normal(0.2, A * 1.0, STEP) + log_normal(XS[1], 0.2, NOISE) - C[1] * 0.2**2
         np.testing.assert_allclose(log_gamma[1], expected, rtol=1e-5)
 

@@ -1,4 +1,6 @@
-"""Refreshing η between levels: the move's density by hand, what is remembered of the past, and an evidence without bias."""
+"""Refreshing η between levels: the move's density by hand, what is remembered of the past, and an
+evidence without bias.
+"""
 
 import itertools
 import math
@@ -12,9 +14,8 @@ import scipy.stats
 from scipy.special import logsumexp
 
 import nestedvi as nvi
-from amortised_program import start
-from nestedvi.evaluate.instances import evaluate_instances
-from nestedvi.models.hmm import (
+from nestedvi.evaluation.instances import evaluate_instances
+from nestedvi.paper.hmm.model import (
     BackwardRecursion,
     ClusterKernel,
     ClusterRefresh,
@@ -25,7 +26,17 @@ from nestedvi.models.hmm import (
     Statistics,
 )
 from nestedvi.sampler.refresh import run_refreshed
-from small_hmm import MODEL, M, assert_mean_is_one, log_chain, log_emissions, log_evidence, log_prior, silenced
+from tests.helpers.amortised_program import start
+from tests.helpers.small_hmm import (
+    MODEL,
+    M,
+    assert_mean_is_one,
+    log_chain,
+    log_emissions,
+    log_evidence,
+    log_prior,
+    silenced,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -63,30 +74,47 @@ def remembered(refresh, k, z):
 
 
 def latent(mu, tau, k):
-    return nvi.Latent(Clusters(jnp.asarray(mu), jnp.asarray(tau)), jnp.asarray(ZS[max(k - 1, 0)]), jnp.asarray(0))
+    return nvi.Latent(
+        Clusters(jnp.asarray(mu), jnp.asarray(tau)), jnp.asarray(ZS[max(k - 1, 0)]), jnp.asarray(0)
+    )
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
 def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
-    """log γ_k − log p(η) − log p(x_{1:k}, z_{1:k} | η) − log ψ_k(z_k, η) − Σ log τ is one number for every η, at every k."""
-    refresh, path = ClusterRefresh(MODEL), nvi.GlobalStateSpace(MODEL, jnp.asarray(XS), HEURISTICS[name]())
+    """log γ_k − log p(η) − log p(x_{1:k}, z_{1:k} | η) − log ψ_k(z_k, η) − Σ log τ is one number
+    for every η, at every k.
+    """
+    refresh, path = (
+        ClusterRefresh(MODEL),
+        nvi.GlobalStateSpace(MODEL, jnp.asarray(XS), HEURISTICS[name]()),
+    )
     rng = np.random.default_rng(1)
     etas = [(rng.normal(0.3, 1.5, M), rng.gamma(2.0, 1.0, M)) for _ in range(4)]
     for k in range(0, K + 1, 2):
         rest = []
         for mu, tau in etas:
             z = latent(mu, tau, k)
-            expected = log_prior(mu, tau) + log_emissions(ZS[:k], XS[:k], mu, tau) + log_psi(name, k, mu, tau)
-            # The chain's own probability does not depend on η; that of the states is part of γ_k all the same.
+            expected = (
+                log_prior(mu, tau)
+                + log_emissions(ZS[:k], XS[:k], mu, tau)
+                + log_psi(name, k, mu, tau)
+            )
+            # The chain's own probability does not depend on η; that of the states is part of γ_k
+            # all the same.
             expected += (log_chain(ZS[:k]) if k else 0.0) + np.log(tau).sum()
-            rest.append(float(refresh.log_gamma(z.eta, z, remembered(refresh, k, z), jnp.asarray(k), path)) - expected)
+            rest.append(
+                float(refresh.log_gamma(z.eta, z, remembered(refresh, k, z), jnp.asarray(k), path))
+                - expected
+            )
         np.testing.assert_allclose(np.diff(rest), 0, atol=1e-10)
 
 
 def test_moves_keep_the_posterior(x64):
-    """At k = K the target is a NormalGamma for each cluster: draws from it that are moved have the same moments.
+    """At k = K the target is a NormalGamma for each cluster: draws from it that are moved have the
+    same moments.
 
-    Differences of moved and unmoved draws have mean zero within four standard errors, and most draws have moved.
+    Differences of moved and unmoved draws have mean zero within four standard errors, and most
+    draws have moved.
     """
     refresh = ClusterRefresh(MODEL, steps=5)
     path = nvi.GlobalStateSpace(MODEL, jnp.asarray(XS), recursion())
@@ -106,7 +134,13 @@ def test_moves_keep_the_posterior(x64):
     parts = [many(keys) for keys in jax.random.split(jax.random.key(3), (10, num // 10))]
     before, after, accepted = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     assert 0.2 < accepted.mean() < 0.9 and (before.mu != after.mu).mean() > 0.5
-    for moment in (lambda e: e.mu, lambda e: e.mu**2, lambda e: np.log(e.tau), lambda e: e.tau, lambda e: e.tau * e.mu):
+    for moment in (
+        lambda e: e.mu,
+        lambda e: e.mu**2,
+        lambda e: np.log(e.tau),
+        lambda e: e.tau,
+        lambda e: e.tau * e.mu,
+    ):
         change = moment(after) - moment(before)
         error = change.std(axis=0, ddof=1) / math.sqrt(num)
         np.testing.assert_array_less(np.abs(change.mean(axis=0)), 4 * error)
@@ -127,7 +161,9 @@ def test_moves_do_not_depend_on_the_chains_beside_them():
 
 
 def direct(states, xs, num):
-    """Number, mean and sum of squared deviations of each cluster's observations, one cluster at a time."""
+    """Number, mean and sum of squared deviations of each cluster's observations, one cluster at a
+    time.
+    """
     groups = [xs[states == m] for m in range(num)]
     means = np.array([g.mean() if g.size else 0.0 for g in groups])
     spreads = np.array([np.sum((g - m) ** 2) for g, m in zip(groups, means, strict=True)])
@@ -135,9 +171,14 @@ def direct(states, xs, num):
 
 
 def test_memory_in_parts_is_memory_at_once(x64):
-    """Statistics of two or three parts are those of the whole, with clusters that get nothing first, later, or at all."""
+    """Statistics of two or three parts are those of the whole, with clusters that get nothing
+    first, later, or at all.
+    """
     refresh = ClusterRefresh(MODEL)
-    states, xs = np.array([2, 0, 2, 2, 0, 1, 1, 0]), np.array([5.0, -31.2, 4.1, 6.6, -30.0, 90.5, 88.0, -29.9])
+    states, xs = (
+        np.array([2, 0, 2, 2, 0, 1, 1, 0]),
+        np.array([5.0, -31.2, 4.1, 6.6, -30.0, 90.5, 88.0, -29.9]),
+    )
     empty = Statistics(*(jnp.zeros(4) for _ in range(3)))
 
     def after(*cuts):
@@ -152,14 +193,18 @@ def test_memory_in_parts_is_memory_at_once(x64):
 
 
 def test_memory_of_hard_assignments_is_that_of_soft_ones(x64):
-    """`Statistics.soft` of assignments that are zeros and ones: same numbers, means pulled to zero by one part in a thousand."""
+    """`Statistics.soft` of assignments that are zeros and ones: same numbers, means pulled to zero
+    by one part in a thousand.
+    """
     states = np.array([0, 1, 1, 0, 1])
     xs = np.array([1.0, -4.0, -3.0, 2.0, -5.0])
     number, mean, spread = direct(states, xs, 3)
     soft = Statistics.soft(jnp.asarray(np.eye(3)[states]), jnp.asarray(xs))
     np.testing.assert_allclose(soft.number, number, rtol=1e-12)
     np.testing.assert_allclose(soft.mean, number * mean / (number + 1e-3), rtol=1e-12)
-    np.testing.assert_allclose(soft.spread, spread + number * (mean - number * mean / (number + 1e-3)) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        soft.spread, spread + number * (mean - number * mean / (number + 1e-3)) ** 2, rtol=1e-12
+    )
 
 
 class Wide(eqx.Module):
@@ -175,9 +220,13 @@ def program(heuristic, when="always"):
     return HMMProgram(Wide(), kernel, heuristic, MODEL, nvi.Resampling("systematic", when))
 
 
-@pytest.mark.parametrize(("name", "every", "when"), [("mixture", 3, 0.5), ("recursion", 2, "always")])
+@pytest.mark.parametrize(
+    ("name", "every", "when"), [("mixture", 3, 0.5), ("recursion", 2, "always")]
+)
 def test_evidence_is_estimated_without_bias(name, every, when):
-    """E[Ẑ] = p(x) when η is moved between levels, by moves of which a good part is accepted at every refresh."""
+    """E[Ẑ] = p(x) when η is moved between levels, by moves of which a good part is accepted at
+    every refresh.
+    """
     refresh = ClusterRefresh(MODEL, steps=4)
     sampler = program(HEURISTICS[name](), when)(jnp.asarray(XS, jnp.float32))
 
@@ -191,7 +240,9 @@ def test_evidence_is_estimated_without_bias(name, every, when):
 
 
 def test_refreshed_instances_keep_more_values_of_eta():
-    """`distinct` is above the count without moves for every instance; log Ẑ of both is near log p(x)."""
+    """`distinct` is above the count without moves for every instance; log Ẑ of both is near log
+    p(x).
+    """
     xs = jnp.asarray(np.stack([XS, -XS, XS[::-1] + 0.5]), jnp.float32)
     one, refresh, key, num = program(recursion()), ClusterRefresh(MODEL), jax.random.key(9), 40
     plain = evaluate_instances(key, one, xs, num_particles=num)
@@ -206,7 +257,12 @@ def test_refreshed_instances_keep_more_values_of_eta():
 def test_only_global_variables_can_be_refreshed():
     """A path without η is refused by name."""
     sampler = start()(jnp.asarray(0.3))
-    with pytest.raises(TypeError, match=f"GlobalStateSpace path can be refreshed; this path is a {type(sampler.path).__name__}"):
+    with pytest.raises(
+        TypeError,
+        match=(
+            f"GlobalStateSpace path can be refreshed; this path is a {type(sampler.path).__name__}"
+        ),
+    ):
         run_refreshed(jax.random.key(0), sampler, 4, ClusterRefresh(MODEL), every=1)
 
 
@@ -214,5 +270,7 @@ def test_only_global_variables_can_be_refreshed():
 def test_refreshes_must_divide_the_steps(every):
     """K = 6 steps are no whole number of parts of that length."""
     sampler = program(nvi.NoMessages())(jnp.asarray(XS))
-    with pytest.raises(ValueError, match=f"`every` must divide the number of steps, 6; got {every}"):
+    with pytest.raises(
+        ValueError, match=f"`every` must divide the number of steps, 6; got {every}"
+    ):
         run_refreshed(jax.random.key(0), sampler, 4, ClusterRefresh(MODEL), every=every)

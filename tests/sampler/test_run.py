@@ -1,4 +1,6 @@
-"""`run` with keys: unbiased, the same whichever way levels are stored, open to transformations, and clear when it fails."""
+"""`run` with keys: unbiased, the same whichever way levels are stored, open to transformations, and
+clear when it fails.
+"""
 
 import equinox as eqx
 import jax
@@ -7,15 +9,20 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from finite import TableChain
 from nestedvi.sampler.level import nothing_in, outgoing, particle_keys, terms
 from nestedvi.sampler.nested import check_run, run
+from tests.helpers.finite import TableChain
 
 
 def gaussian_pair(key, dim=1):
     a, b = jax.random.split(key)
-    scale = lambda k: 0.1 * jax.random.normal(k, (dim,))  # noqa: E731
-    kernel = lambda k: nvi.GaussianKernel(0.8 + scale(k), scale(k), scale(k))  # noqa: E731
+
+    def scale(k):
+        return 0.1 * jax.random.normal(k, (dim,))
+
+    def kernel(k):
+        return nvi.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
+
     return nvi.Transition(kernel(a), kernel(b))
 
 
@@ -32,24 +39,33 @@ def unstacked(sampler):
     """The same sampler with its levels in tuples."""
     levels = [sampler.level(k) for k in range(2, sampler.num_levels + 1)]
     rules = tuple(level.resampling for level in levels)
-    return nvi.NestedSampler(sampler.initial, sampler.path, tuple(level.transition for level in levels), rules)
+    return nvi.NestedSampler(
+        sampler.initial, sampler.path, tuple(level.transition for level in levels), rules
+    )
 
 
 def assert_unbiased(log_Z_hats, log_Z):
-    """Mean of Ẑ/Z within 4.5 of its standard errors of one, and a standard error that means something."""
+    """Mean of Ẑ/Z within 4.5 of its standard errors of one, and a standard error that means
+    something.
+    """
     ratio = np.exp(np.asarray(log_Z_hats, dtype=np.float64) - log_Z)
     error = ratio.std(ddof=1) / np.sqrt(ratio.size)
     assert error < 0.1
     assert abs(ratio.mean() - 1) < 4.5 * error
 
 
-@pytest.mark.parametrize("rule", [None, ("systematic", "always"), ("stratified", 0.6), ("multinomial", 0.6), ("residual", 0.6)])
+@pytest.mark.parametrize(
+    "rule",
+    [None, ("systematic", "always"), ("stratified", 0.6), ("multinomial", 0.6), ("residual", 0.6)],
+)
 def test_log_Z_hat_is_unbiased(rule, key):
     sampler = annealed(resampling=None if rule is None else nvi.Resampling(*rule))
     runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 8)))(jax.random.split(key, 4000))
     assert_unbiased(runs.log_Z_hat, 1.2)
     if rule and rule[1] == 0.6:
-        assert 0.02 < np.mean(runs.info.resampled[:, 1:]) < 0.98, "both branches of the rule must occur"
+        assert 0.02 < np.mean(runs.info.resampled[:, 1:]) < 0.98, (
+            "both branches of the rule must occur"
+        )
 
 
 def test_log_Z_hat_is_unbiased_on_the_ring(key):
@@ -82,7 +98,11 @@ def test_stacked_and_unequal_levels_agree(rule, key, x64):
 def test_composed_program_is_the_sampler_built_by_hand(key, x64):
     kernels = [gaussian_pair(jax.random.key(i)) for i in range(2)]
     q = nvi.DiagonalNormal(0.0, 2.0)
-    targets = [nvi.DiagonalNormal(0.0, 1.5), nvi.DiagonalNormal(0.5, 1.0), nvi.DiagonalNormal(1.0, 0.7)]
+    targets = [
+        nvi.DiagonalNormal(0.0, 1.5),
+        nvi.DiagonalNormal(0.5, 1.0),
+        nvi.DiagonalNormal(1.0, 0.7),
+    ]
     program = nvi.compose(
         nvi.propose(q, targets[0]),
         nvi.propose(kernels[0], targets[1]),
@@ -90,18 +110,26 @@ def test_composed_program_is_the_sampler_built_by_hand(key, x64):
         nvi.propose((kernels[1].forward, kernels[1].reverse), targets[2], learn_target=True),
     )
     rules = (nvi.Resampling(when="never"), nvi.Resampling("stratified", 0.9))
-    by_hand = nvi.NestedSampler(q, nvi.Sequential(targets, [False, False, True]), tuple(kernels), rules)
+    by_hand = nvi.NestedSampler(
+        q, nvi.Sequential(targets, [False, False, True]), tuple(kernels), rules
+    )
     assert program.path.learn == (False, False, True)
     a, b = (run(key, s, 8).particles.log_w for s in (program, by_hand))
     np.testing.assert_array_equal(a, b)
 
 
 def test_history_and_ancestors(key):
-    """Shapes, and trajectories whose increments multiply to the final weights when nothing is resampled away."""
+    """Shapes, and trajectories whose increments multiply to the final weights when nothing is
+    resampled away.
+    """
     sampler = annealed(num_levels=5, resampling=nvi.Resampling("systematic", "always"), dim=2)
     result = run(key, sampler, 10, history=True)
     assert result.history.z.shape == (5, 10, 2) and result.ancestors.shape == (4, 10)
-    assert result.info.ess.shape == (5,) and not bool(result.info.resampled[0]) and bool(result.info.resampled[1:].all())
+    assert (
+        result.info.ess.shape == (5,)
+        and not bool(result.info.resampled[0])
+        and bool(result.info.resampled[1:].all())
+    )
     np.testing.assert_array_equal(result.history.z[-1], result.particles.z)
     paths = nvi.trajectories(result.history.z, result.ancestors)
     np.testing.assert_array_equal(paths[-1], result.particles.z)
@@ -113,15 +141,23 @@ def test_history_and_ancestors(key):
 
 
 def test_weights_follow_the_recorded_path(key, x64):
-    """w_K of each particle, recomputed from its whole trajectory by the formula γ_K Π r / (q_1 Π q)."""
+    """w_K of each particle, recomputed from its whole trajectory by the formula γ_K Π r / (q_1 Π
+    q).
+    """
     sampler = annealed(num_levels=4)
     result = run(key, sampler, 6, history=True)
     z = result.history.z
-    log_w = jax.vmap(sampler.path.target.log_gamma)(z[-1]) - jax.vmap(sampler.initial.log_gamma)(z[0])
+    log_w = jax.vmap(sampler.path.target.log_gamma)(z[-1]) - jax.vmap(sampler.initial.log_gamma)(
+        z[0]
+    )
     # γ_1 cancels with nothing: the annealing path starts at the base, which here is q_1.
     for k in range(2, 5):
         kernels = sampler.level(k).transition
-        score = jax.vmap(lambda new, old, t=kernels: t.reverse.log_prob(old, new, None) - t.forward.log_prob(new, old, None))
+        score = jax.vmap(
+            lambda new, old, t=kernels: (
+                t.reverse.log_prob(old, new, None) - t.forward.log_prob(new, old, None)
+            )
+        )
         log_w = log_w + score(z[k - 1], z[k - 2])
     np.testing.assert_allclose(result.particles.log_w, log_w, rtol=1e-10, atol=1e-10)
 
@@ -149,15 +185,25 @@ def test_same_key_same_result_and_new_key_new_result(key):
 
 
 def test_jit_vmap_and_grad(key, x64):
-    """A run is a pure function; its derivative is that of the same draws (finite differences with the same key)."""
+    """A run is a pure function; its derivative is that of the same draws (finite differences with
+    the same key).
+    """
     sampler = annealed()
     diff, fixed = eqx.partition(sampler, eqx.is_inexact_array)
     value = jax.jit(lambda d, k: nvi.run(k, eqx.combine(d, fixed), 8).log_Z_hat)
     grads = jax.jit(jax.grad(value))(diff, key)
-    direction = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), diff)
-    step = lambda h: jax.tree.map(lambda x, d: x + h * d, diff, direction)  # noqa: E731
+    direction = jax.tree.map(
+        lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), diff
+    )
+
+    def step(h):
+        return jax.tree.map(lambda x, d: x + h * d, diff, direction)
+
     numeric = (value(step(1e-5), key) - value(step(-1e-5), key)) / 2e-5
-    exact = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True))
+    exact = sum(
+        jnp.vdot(g, d)
+        for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True)
+    )
     np.testing.assert_allclose(exact, numeric, rtol=1e-6)
     keys = jax.random.split(key, 3)
     many = jax.jit(jax.vmap(lambda k: value(diff, k)))(keys)
@@ -165,7 +211,9 @@ def test_jit_vmap_and_grad(key, x64):
 
 
 def test_particles_have_keys_of_their_own(key):
-    """Draws of neighbouring particles are uncorrelated, and no two particles of any level draw the same bits."""
+    """Draws of neighbouring particles are uncorrelated, and no two particles of any level draw the
+    same bits.
+    """
     levels = jax.random.split(key, 4000)
     noise = jax.vmap(lambda k: jax.vmap(jax.random.normal)(particle_keys(k, 4)))(levels)
     correlation = np.corrcoef(np.asarray(noise, dtype=np.float64).T)
@@ -204,16 +252,23 @@ def spoilt_sampler(value, at):
 
 
 def drawn_often(num_levels=3):
-    """A first density that is not q_1, so that the first weights differ, and arbitrary kernels after it."""
+    """A first density that is not q_1, so that the first weights differ, and arbitrary kernels
+    after it.
+    """
     sampler = annealed(num_levels, resampling=nvi.Resampling("systematic", 0.6))
     return eqx.tree_at(lambda s: s.initial, sampler, nvi.DiagonalNormal(jnp.full(1, 0.5), 3.0))
 
 
 def test_many_first_draws_leave_log_Z_hat_unbiased(key):
-    """Of five draws for each particle one goes on; E[Ẑ] = Z, with less spread than one draw each leaves."""
+    """Of five draws for each particle one goes on; E[Ẑ] = Z, with less spread than one draw each
+    leaves.
+    """
     sampler = drawn_often()
     one, five = (
-        jax.jit(jax.vmap(lambda k, d=draws: nvi.run(k, sampler, 4, draws=d)))(jax.random.split(key, 4000)) for draws in (1, 5)
+        jax.jit(jax.vmap(lambda k, d=draws: nvi.run(k, sampler, 4, draws=d)))(
+            jax.random.split(key, 4000)
+        )
+        for draws in (1, 5)
     )
     assert_unbiased(five.log_Z_hat, 1.2)
     assert np.std(np.exp(five.log_Z_hat)) < 0.95 * np.std(np.exp(one.log_Z_hat))
@@ -225,7 +280,9 @@ def test_after_the_draws_every_particle_has_their_mean_weight(key, x64):
     """The first level's log Ẑ is that of all draws, and those that go on are among them."""
     found = run(key, drawn_often(), 6, draws=3, history=True)
     np.testing.assert_allclose(found.history.log_w[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12)
-    np.testing.assert_allclose(found.info.log_Z_hat[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.info.log_Z_hat[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12
+    )
     with pytest.raises(ValueError, match="one draw for each"):
         nvi.run(key, drawn_often(), 6, draws=0)
 
@@ -267,7 +324,9 @@ def test_wrong_number_of_transitions():
 
 
 def test_stacks_must_be_stacked():
-    """A matrix of one move taken for a stack of vectors would run, and move all coordinates by one number."""
+    """A matrix of one move taken for a stack of vectors would run, and move all coordinates by one
+    number.
+    """
     base = nvi.DiagonalNormal(jnp.zeros(2), 1.0)
     with pytest.raises(ValueError, match=r"RandomWalk .* got shapes \(\)\. .*Shared"):
         nvi.Stacked(nvi.RandomWalk(0.3))
@@ -277,7 +336,11 @@ def test_stacks_must_be_stacked():
         nvi.Chain(nvi.Invariant(lambda key, z, log_gamma: z))
     path = nvi.Annealing(base, base, nvi.LinearSchedule(3))
     with pytest.raises(ValueError, match=r"square matrix; got shape \(2,\)"):
-        nvi.run(jax.random.key(0), nvi.NestedSampler(base, path, nvi.Shared(nvi.Hamiltonian(0.3, jnp.ones(2)), 2)), 4)
+        nvi.run(
+            jax.random.key(0),
+            nvi.NestedSampler(base, path, nvi.Shared(nvi.Hamiltonian(0.3, jnp.ones(2)), 2)),
+            4,
+        )
 
 
 def test_moves_that_would_make_weights_improper_are_refused():
@@ -285,11 +348,17 @@ def test_moves_that_would_make_weights_improper_are_refused():
     with pytest.raises(ValueError, match="needs a reverse kernel"):
         nvi.compose(nvi.propose(base, base), nvi.propose(nvi.Transition(kernel), base))
     with pytest.raises(ValueError, match="needs a reverse kernel"):
-        nvi.NestedSampler(base, nvi.Sequential([base, base]), [nvi.Transition(nvi.Independent(base))])
-    chain = nvi.Chain(nvi.stack(lambda key: nvi.Transition(gaussian_pair(key).forward), jax.random.key(1), 2))
+        nvi.NestedSampler(
+            base, nvi.Sequential([base, base]), [nvi.Transition(nvi.Independent(base))]
+        )
+    chain = nvi.Chain(
+        nvi.stack(lambda key: nvi.Transition(gaussian_pair(key).forward), jax.random.key(1), 2)
+    )
     with pytest.raises(ValueError, match="needs a reverse kernel"):
         nvi.NestedSampler(base, nvi.Annealing(base, base, nvi.LinearSchedule(2)), [chain])
-    path = nvi.StateSpace(TableChain(jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((2, 2))), jnp.zeros(3, int))
+    path = nvi.StateSpace(
+        TableChain(jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((2, 2))), jnp.zeros(3, int)
+    )
     for move, named in (
         (nvi.Transition(kernel, kernel), "a reverse kernel"),
         (nvi.PlanarFlow(1, key=jax.random.key(0)), "a flow"),
@@ -329,7 +398,10 @@ class Net(nvi.AbstractDensity):
 
 def test_stacked_densities_may_hold_functions(key):
     """Networks carry their activation as a leaf; only arrays have a level axis."""
-    make = lambda k: Net(jax.random.normal(k, (1,)), jnp.tanh)  # noqa: E731
+
+    def make(k):
+        return Net(jax.random.normal(k, (1,)), jnp.tanh)
+
     path = nvi.StackedDensities(nvi.stack(make, key, 3))
     kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), 2))
     sampler = nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
@@ -341,7 +413,9 @@ def test_an_infinite_density_is_named(key):
     spike = nvi.Density(lambda z: jnp.where(z[0] > 0, jnp.inf, 0.0))
     base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
     kernel = nvi.ResidualGaussian(1, key=key)
-    sampler = nvi.NestedSampler(base, nvi.Sequential([base, spike]), [nvi.Transition(kernel, kernel)])
+    sampler = nvi.NestedSampler(
+        base, nvi.Sequential([base, spike]), [nvi.Transition(kernel, kernel)]
+    )
     with pytest.raises(nvi.DensityError, match="Level 2: a weight is infinite"):
         check_run(nvi.run(key, sampler, 20).info, 20)
 

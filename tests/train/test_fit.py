@@ -7,11 +7,11 @@ import numpy as np
 import optax
 import pytest
 from jaxtyping import Array
-from small_training import OBJECTIVE, arrays, assert_same_bits, build, stacked, train
 
 import nestedvi as nvi
 import nestedvi.train.loop as loop_module
 from nestedvi.train.fit import Trainer
+from tests.helpers.small_training import OBJECTIVE, arrays, assert_same_bits, build, stacked, train
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -35,7 +35,9 @@ class Kinked(nvi.AbstractDensity):
     limit: Array
 
     def log_gamma(self, z):
-        return -0.5 * (z[0] - self.loc) ** 2 + 0.0 * jnp.sqrt(jnp.maximum(jnp.minimum(self.limit, 1e6) - z[0], 0.0))
+        return -0.5 * (z[0] - self.loc) ** 2 + 0.0 * jnp.sqrt(
+            jnp.maximum(jnp.minimum(self.limit, 1e6) - z[0], 0.0)
+        )
 
 
 def walled(*limits, density=Walled):
@@ -43,7 +45,8 @@ def walled(*limits, density=Walled):
     return build(jax.random.key(1), path)
 
 
-# One particle in a few dozen passes this wall, so that about every other step of 16 particles is spoilt.
+# One particle in a few dozen passes this wall, so that about every other step of 16 particles is
+# spoilt.
 RARELY = (jnp.inf, jnp.inf, 2.0)
 WALLED = {"objective": nvi.Objective(), "num_particles": 16}
 
@@ -87,7 +90,9 @@ def assert_record(record, num_steps):
 def test_one_step_is_the_optimiser_applied_to_the_gradient():
     """θ' = θ − lr · ∇, with the gradient of the step's own key."""
     sampler, rate = build(jax.random.key(1)), 0.1
-    grads = eqx.filter_jit(nvi.gradient)(jax.random.fold_in(jax.random.key(0), 1), sampler, OBJECTIVE, 8).grads
+    grads = eqx.filter_jit(nvi.gradient)(
+        jax.random.fold_in(jax.random.key(0), 1), sampler, OBJECTIVE, 8
+    ).grads
     expected = eqx.apply_updates(sampler, jax.tree.map(lambda g: -rate * g, grads))
     result = train(1, optimiser=optax.sgd(rate))
     for got, want in zip(arrays(result.sampler), arrays(expected), strict=True):
@@ -96,30 +101,40 @@ def test_one_step_is_the_optimiser_applied_to_the_gradient():
 
 
 def test_optimisers_may_treat_groups_apart():
-    """optax.multi_transform with labels shaped like the parameters: kernels move, the schedule does not."""
+    """optax.multi_transform with labels shaped like the parameters: kernels move, the schedule does
+    not.
+    """
 
     def labels(params):
         marks = jax.tree.map(lambda _: "move", params)
         return eqx.tree_at(lambda s: s.path.schedule.logits, marks, "hold")
 
     start = build(jax.random.key(1))
-    optimiser = optax.multi_transform({"move": optax.sgd(0.1, momentum=0.9), "hold": optax.set_to_zero()}, labels)
+    optimiser = optax.multi_transform(
+        {"move": optax.sgd(0.1, momentum=0.9), "hold": optax.set_to_zero()}, labels
+    )
     trained = train(3, optimiser=optimiser).sampler
     np.testing.assert_array_equal(trained.path.schedule.logits, start.path.schedule.logits)
-    assert not np.array_equal(trained.transitions.transition.forward.shift, start.transitions.transition.forward.shift)
+    assert not np.array_equal(
+        trained.transitions.transition.forward.shift, start.transitions.transition.forward.shift
+    )
 
 
 def test_the_average_is_that_of_the_parameters_after_each_step():
     """Σ d^(n−i) p_i / Σ d^(n−i) over the n steps; the start has no weight in it."""
     decay, key = 0.8, jax.random.key(0)
-    trainer = Trainer(build(jax.random.key(1)), OBJECTIVE, optax.adam(1e-1), "sequential", 8, None, decay)
+    trainer = Trainer(
+        build(jax.random.key(1)), OBJECTIVE, optax.adam(1e-1), "sequential", 8, None, decay
+    )
     state, visited = trainer.start(key), []
     for step in range(5):
         state, _ = trainer.chunk(key, state, trainer.inputs, step, 1)
         visited.append(arrays(state.params))
     weights = decay ** np.arange(4, -1, -1.0)
     for got, *history in zip(arrays(trainer.learned(state)), *visited, strict=True):
-        np.testing.assert_allclose(got, np.average(history, axis=0, weights=weights), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            got, np.average(history, axis=0, weights=weights), rtol=1e-5, atol=1e-6
+        )
     with pytest.raises(ValueError, match="between 0 and 1"):
         train(2, average=1.0)
 
@@ -142,7 +157,9 @@ def test_restarts_are_separate_trainings():
         ours = jax.tree.map(lambda x, i=i: x[i], both.sampler)
         for a, b in zip(arrays(ours), arrays(alone.sampler), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
-        np.testing.assert_allclose(both.record.log_Z_hat[:, i], alone.record.log_Z_hat, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            both.record.log_Z_hat[:, i], alone.record.log_Z_hat, rtol=1e-3, atol=1e-4
+        )
 
 
 def test_the_callers_sampler_is_left_alone():
@@ -161,13 +178,22 @@ def test_double_precision_stays_double(x64):
 
 @pytest.mark.parametrize("schedule", ["sequential", "level-parallel"])
 def test_a_step_is_compiled_once(schedule):
-    """Weakly typed parameters (`jnp.full(1, 0.7)`) must not turn into other types after the first update."""
-    sampler = eqx.tree_at(lambda s: s.transitions.transition.forward.slope, build(jax.random.key(1)), jnp.full((2, 1), 0.7))
+    """Weakly typed parameters (`jnp.full(1, 0.7)`) must not turn into other types after the first
+    update.
+    """
+    sampler = eqx.tree_at(
+        lambda s: s.transitions.transition.forward.slope,
+        build(jax.random.key(1)),
+        jnp.full((2, 1), 0.7),
+    )
     assert sampler.transitions.transition.forward.slope.weak_type
     trainer = Trainer(sampler, OBJECTIVE, optax.adam(1e-2), schedule, 8, None)
     key = jax.random.key(0)
     state = trainer.start(key)
-    types = lambda tree: [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(tree)]  # noqa: E731
+
+    def types(tree):
+        return [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(tree)]
+
     after, _ = jax.eval_shape(trainer.chunk, key, state, trainer.inputs, 0, 1)
     assert types(after) == types(state)
 
@@ -220,7 +246,9 @@ def test_a_nan_derivative_of_a_finite_density_is_caught():
 
 
 def test_a_spoilt_gradient_touches_neither_parameters_nor_optimiser():
-    trainer = Trainer(walled(*RARELY), WALLED["objective"], optax.adam(1e-2), "sequential", 16, None)
+    trainer = Trainer(
+        walled(*RARELY), WALLED["objective"], optax.adam(1e-2), "sequential", 16, None
+    )
     key = jax.random.key(0)
     state, seen = trainer.start(key), set()
     for step in range(30):
@@ -230,7 +258,10 @@ def test_a_spoilt_gradient_touches_neither_parameters_nor_optimiser():
         if spoilt:
             assert_same_bits((new.params, new.opt_state), (state.params, state.opt_state))
         else:
-            assert all(not np.array_equal(a, b) for a, b in zip(arrays(new.params), arrays(state.params), strict=True))
+            assert all(
+                not np.array_equal(a, b)
+                for a, b in zip(arrays(new.params), arrays(state.params), strict=True)
+            )
             assert int(new.opt_state[0].count) == int(state.opt_state[0].count) + 1
         state = new
     assert seen == {True, False}
@@ -238,14 +269,18 @@ def test_a_spoilt_gradient_touches_neither_parameters_nor_optimiser():
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["short chunks", "long chunks"])
 def test_a_streak_counts_wherever_chunks_begin_and_end(monkeypatch, spoilt_training, seconds):
-    """The longest streak is tolerated by a limit above it and refused by a limit equal to it, however steps are cut up."""
+    """The longest streak is tolerated by a limit above it and refused by a limit equal to it,
+    however steps are cut up.
+    """
     monkeypatch.setattr(loop_module, "_SECONDS_PER_CHUNK", seconds)
     _, spoilt = spoilt_training
     longest = max(len(run) for run in "".join("x" if s else " " for s in spoilt).split())
     assert longest >= 2 and not spoilt[-longest:].all()
     options = {"sampler": walled(*RARELY), **WALLED}
     train(200, max_nonfinite=longest + 1, **options)
-    with pytest.raises(nvi.NonFiniteGradientError, match=f"level 3 was not finite {longest} times in a row"):
+    with pytest.raises(
+        nvi.NonFiniteGradientError, match=f"level 3 was not finite {longest} times in a row"
+    ):
         train(200, max_nonfinite=longest, **options)
 
 
@@ -278,7 +313,13 @@ def test_unknown_schedules_are_refused():
 
 def box_sampler(key, num_levels):
     box = nvi.Density(lambda z: jnp.where(jnp.all(jnp.abs(z) < 1), 0.0, -jnp.inf))
-    return nvi.build("nvir-star", key, target=box, initial=nvi.DiagonalNormal(jnp.zeros(1), 1.0), num_levels=num_levels)
+    return nvi.build(
+        "nvir-star",
+        key,
+        target=box,
+        initial=nvi.DiagonalNormal(jnp.zeros(1), 1.0),
+        num_levels=num_levels,
+    )
 
 
 def test_a_target_of_bounded_support_trains(key):
@@ -289,7 +330,9 @@ def test_a_target_of_bounded_support_trains(key):
 
 
 def test_reverse_kernels_that_leave_the_support_are_warned_of(key):
-    """With K = 2 the base has mass everywhere and log Z = log 2 is found; with K = 3 a Gaussian r_2 reaches out of the box."""
+    """With K = 2 the base has mass everywhere and log Z = log 2 is found; with K = 3 a Gaussian r_2
+    reaches out of the box.
+    """
     quality = nvi.evaluate(key, box_sampler(key, 2), num_particles=400, num_batches=50)
     assert abs(quality.log_Z - np.log(2.0)) < 4.5 * quality.log_Z_stderr
     with pytest.warns(nvi.NestedviWarning, match="too low"):
@@ -297,6 +340,8 @@ def test_reverse_kernels_that_leave_the_support_are_warned_of(key):
 
 
 def test_an_objective_must_be_one(key):
-    sampler = nvi.build("nvi", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=2)
+    sampler = nvi.build(
+        "nvi", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=2
+    )
     with pytest.raises(TypeError, match=r"nvi\.Objective"):
         nvi.fit(key, sampler, "nvi", num_steps=1, num_particles=4)

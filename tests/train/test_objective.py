@@ -1,4 +1,6 @@
-"""Objectives are data: which groups learn, which gradients flow, and errors that name the nearest choice."""
+"""Objectives are data: which groups learn, which gradients flow, and errors that name the nearest
+choice.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +38,9 @@ def chosen(sampler, learn):
 
 @pytest.mark.parametrize("kind", ["stacked", "shared", "tuple"])
 def test_masks_select_exactly_the_named_groups(kind):
-    """Each group alone; q_1's copy inside the path is not a parameter, and neither is the target."""
+    """Each group alone; q_1's copy inside the path is not a parameter, and neither is the
+    target.
+    """
     sampler = stacked_sampler(kind)
     each = {group: chosen(sampler, (group,)) for group in GROUPS}
     moves = 2 if kind == "tuple" else 1
@@ -60,7 +64,11 @@ def test_masks_know_flows_and_fixed_moves():
 
 def test_masks_respect_densities_that_do_not_learn():
     densities = [nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(1.0, 1.0)]
-    sampler = nvi.NestedSampler(densities[0], nvi.Sequential(densities, [False, True]), [nvi.Transition(gaussian(), gaussian())])
+    sampler = nvi.NestedSampler(
+        densities[0],
+        nvi.Sequential(densities, [False, True]),
+        [nvi.Transition(gaussian(), gaussian())],
+    )
     assert chosen(sampler, ("path",)) == {".path.densities[1].loc", ".path.densities[1].log_scale"}
 
 
@@ -81,7 +89,13 @@ def test_unknown_names_give_the_nearest(arguments, nearest):
 
 
 @pytest.mark.parametrize(
-    "option", [{"divergence": "forward-kl"}, {"optimise": "partial"}, {"estimator": "score"}, {"weights": "uniform"}]
+    "option",
+    [
+        {"divergence": "forward-kl"},
+        {"optimise": "partial"},
+        {"estimator": "score"},
+        {"weights": "uniform"},
+    ],
 )
 def test_a_bound_refuses_what_it_would_ignore(option):
     with pytest.raises(ValueError, match=f"{next(iter(option))} would have no effect"):
@@ -92,7 +106,11 @@ def test_a_bound_refuses_what_it_would_ignore(option):
 def test_partial_optimisation_refuses_reverse_kernels():
     with pytest.raises(ValueError, match="reverse"):
         nvi.Objective(optimise="partial")
-    assert nvi.Objective(learn=("forward",), optimise="partial").flow(nvi.Transition(gaussian())).hold_theta
+    assert (
+        nvi.Objective(learn=("forward",), optimise="partial")
+        .flow(nvi.Transition(gaussian()))
+        .hold_theta
+    )
 
 
 def test_pathwise_is_refused_where_draws_carry_no_gradient():
@@ -100,4 +118,7 @@ def test_pathwise_is_refused_where_draws_carry_no_gradient():
         nvi.Objective(estimator="pathwise").flow(nvi.Transition(gaussian(score_only=True)))
     # A flow and an MCMC move have no such kernel, and need no score.
     assert nvi.Objective(estimator="pathwise").flow(nvi.RandomWalk(jnp.ones(()))) == Flow()
-    assert nvi.Objective(estimator="pathwise").flow(nvi.PlanarFlow(1, 1, key=jax.random.key(0))) == Flow()
+    assert (
+        nvi.Objective(estimator="pathwise").flow(nvi.PlanarFlow(1, 1, key=jax.random.key(0)))
+        == Flow()
+    )

@@ -1,4 +1,5 @@
-"""A flexible density on vectors: coordinate by coordinate, each a mixture whose place, width and shape the earlier ones set.
+"""A flexible density on vectors: coordinate by coordinate, each a mixture whose place, width and
+shape the earlier ones set.
 
     p(y) = Π_i p(y_i | y_<i),    y_i = a_i + b_i s_i,    s_i ~ Σ_c π_c N(m_c, σ_c²)
 
@@ -6,10 +7,11 @@ a_i and b_i are place and width of two experts together, as of a prior and a lik
 
     1 / b_i² = e^{−2 l} (1 + ρ),    a_i = a + δ ρ / (1 + ρ)
 
-l and log ρ (a first width, and how much more precise the second expert is) and δ (how far apart the two are) are linear in the
-first few coordinates, the rulers; a is linear in y_<i. Where one scale rules many coordinates (a funnel, a hierarchical model)
-that is their dependence on it, and it goes on where there were no data. π, m and σ come from a small network of y_<i. With all
-slopes zero the coordinates are independent.
+l and log ρ (a first width, and how much more precise the second expert is) and δ (how far apart the
+two are) are linear in the first few coordinates, the rulers; a is linear in y_<i. Where one scale
+rules many coordinates (a funnel, a hierarchical model) that is their dependence on it, and it goes
+on where there were no data. π, m and σ come from a small network of y_<i. With all slopes zero the
+coordinates are independent.
 """
 
 import equinox as eqx
@@ -26,10 +28,12 @@ __all__ = ["RULERS", "AutoregressiveMixture"]
 Vector = Float[Array, " dim"]
 # The network sees coordinates within this range, so that it stays what it was beyond the data.
 _SEEN = 8.0
-# No coordinate is wider or farther away than this, in units of whitened data: an affine map in float32 would not bring a draw
-# with coordinates of thousands back to where it came from, and its density would be far too low.
+# No coordinate is wider or farther away than this, in units of whitened data: an affine map in
+# float32 would not bring a draw with coordinates of thousands back to where it came from, and its
+# density would be far too low.
 _LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
-# How many of the first coordinates may rule the widths of others, and how precise the second expert is at first.
+# How many of the first coordinates may rule the widths of others, and how precise the second expert
+# is at first.
 RULERS, _LOG_RHO = 4, -2.0
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
@@ -44,7 +48,9 @@ class _Conditional(eqx.Module):
 
     def log_prob(self, y: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
         eps = (y[..., None] - self.mean) * jnp.exp(-self.log_width)
-        return jax.nn.logsumexp(self.log_share - 0.5 * eps**2 - self.log_width, axis=-1) - 0.5 * np.log(2 * np.pi)
+        return jax.nn.logsumexp(
+            self.log_share - 0.5 * eps**2 - self.log_width, axis=-1
+        ) - 0.5 * np.log(2 * np.pi)
 
     def wide(self) -> tuple[Float[Array, "*rest"], Float[Array, "*rest"]]:
         """Mean and scale of a Gaussian that is wider than all components together."""
@@ -55,10 +61,12 @@ class _Conditional(eqx.Module):
 
 
 class AutoregressiveMixture(AbstractSampleable):
-    """The density above; a share `wide` of its draws has one coordinate drawn from a much wider Gaussian, early ones more often.
+    """The density above; a share `wide` of its draws has one coordinate drawn from a much wider
+    Gaussian, early ones more often.
 
-    Those draws look for mass where there were no data; what later coordinates do there follows from the learned dependence.
-    The share is held as its logit, which any number may be. Draws carry no gradient.
+    Those draws look for mass where there were no data; what later coordinates do there follows from
+    the learned dependence. The share is held as its logit, which any number may be. Draws carry no
+    gradient.
     """
 
     features: Float[Array, "dim dim hidden"]
@@ -70,7 +78,9 @@ class AutoregressiveMixture(AbstractSampleable):
     rule_bias: Float[Array, "dim 3"]
     wide_logit: Scalar
 
-    def __init__(self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16):
+    def __init__(
+        self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16
+    ):
         """Starts with independent coordinates: components at the data's quantiles."""
         dim = y.shape[1]
         key_features, key_bias = jax.random.split(key)
@@ -79,7 +89,9 @@ class AutoregressiveMixture(AbstractSampleable):
         self.heads = jnp.zeros((dim, hidden, 3 * components))
         places = jnp.quantile(y, (jnp.arange(components) + 0.5) / components, axis=0).T
         width = 1.5 / np.sqrt(components) * jnp.std(y, axis=0)[:, None] + 1e-3
-        self.head_bias = jnp.concatenate([jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1)
+        self.head_bias = jnp.concatenate(
+            [jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1
+        )
         self.slopes = jnp.zeros((dim, dim))
         self.rule = jnp.zeros((dim, min(dim, RULERS), 3))
         self.rule_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
@@ -89,7 +101,9 @@ class AutoregressiveMixture(AbstractSampleable):
     def dim(self) -> int:
         return self.features.shape[0]
 
-    def _conditional(self, h: Float[Array, "*rest outputs"], place, rule: Float[Array, "*rest 3"]) -> _Conditional:
+    def _conditional(
+        self, h: Float[Array, "*rest outputs"], place, rule: Float[Array, "*rest 3"]
+    ) -> _Conditional:
         log_share, mean, log_width = jnp.split(h, 3, axis=-1)
         log_first, apart, log_rho = jnp.split(rule, 3, axis=-1)
         log_rho = jnp.clip(log_rho, -20.0, 20.0)
@@ -101,20 +115,28 @@ class AutoregressiveMixture(AbstractSampleable):
 
     def _all(self, y: Vector) -> _Conditional:
         """Every coordinate's conditional, given those before it."""
-        # Masked weights rather than masked coordinates: for many particles it is then one matrix product.
+        # Masked weights rather than masked coordinates: for many particles it is then one matrix
+        # product.
         before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
-        features = jnp.einsum("j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before[..., None] * self.features)
+        features = jnp.einsum(
+            "j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before[..., None] * self.features
+        )
         hidden = jax.nn.silu(features + self.feature_bias)
         outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
         rulers = self.rule.shape[1]
-        rule = jnp.einsum("j,ijc->ic", y[:rulers], before[:, :rulers, None] * self.rule) + self.rule_bias
+        rule = (
+            jnp.einsum("j,ijc->ic", y[:rulers], before[:, :rulers, None] * self.rule)
+            + self.rule_bias
+        )
         return self._conditional(outputs, (before * self.slopes) @ y, rule)
 
     def _one(self, y: Vector, i) -> _Conditional:
         """Coordinate i's conditional; y is zero from there on."""
         hidden = jax.nn.silu(jnp.clip(y, -_SEEN, _SEEN) @ self.features[i] + self.feature_bias[i])
         rule = y[: self.rule.shape[1]] @ self.rule[i] + self.rule_bias[i]
-        return self._conditional(hidden @ self.heads[i] + self.head_bias[i], self.slopes[i] @ y, rule)
+        return self._conditional(
+            hidden @ self.heads[i] + self.head_bias[i], self.slopes[i] @ y, rule
+        )
 
     def _log_turns(self) -> Float[Array, " dim"]:
         """How often each coordinate is the wide one."""
@@ -131,7 +153,10 @@ class AutoregressiveMixture(AbstractSampleable):
         wide = -0.5 * ((z - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi)
         # One coordinate's factor is replaced by the wide one.
         replaced = jax.nn.logsumexp(self._log_turns() + wide - core)
-        log_usual, log_wide = jax.nn.log_sigmoid(-self.wide_logit), jax.nn.log_sigmoid(self.wide_logit)
+        log_usual, log_wide = (
+            jax.nn.log_sigmoid(-self.wide_logit),
+            jax.nn.log_sigmoid(self.wide_logit),
+        )
         return jnp.sum(core) + jnp.logaddexp(log_usual, log_wide + replaced)
 
     @property

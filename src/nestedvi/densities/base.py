@@ -1,6 +1,8 @@
-"""What a density is: `log_gamma(z)` for one particle `z`, any pytree. It refuses to know about particles in bulk.
+"""What a density is: `log_gamma(z)` for one particle `z`, any pytree. It refuses to know about
+particles in bulk.
 
-`AbstractSampleable` adds exact draws and the exact normaliser; initial proposals, priors and test targets are of that kind.
+`AbstractSampleable` adds exact draws and the exact normaliser; initial proposals, priors and test
+targets are of that kind.
 """
 
 import abc
@@ -13,7 +15,16 @@ from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
 
-__all__ = ["AbstractDensity", "AbstractSampleable", "Density", "Numpyro", "Scaled", "as_density", "as_sampleable", "check_shape"]
+__all__ = [
+    "AbstractDensity",
+    "AbstractSampleable",
+    "Density",
+    "Numpyro",
+    "Scaled",
+    "as_density",
+    "as_sampleable",
+    "check_shape",
+]
 
 
 class AbstractDensity(eqx.Module):
@@ -56,8 +67,9 @@ class Density(AbstractDensity):
         value = jnp.asarray(self.fn(z))
         if value.shape != ():
             raise ValueError(
-                f"A log density must return a scalar for one particle; got shape {value.shape}. "
-                "Write it for a single particle (the library vectorises) and sum over its coordinates."
+                f"A log density must return a scalar for one particle; got shape {value.shape}."
+                " Write it for a single particle (the library vectorises) and sum over its"
+                " coordinates."
             )
         return value
 
@@ -65,7 +77,8 @@ class Density(AbstractDensity):
 class Numpyro(AbstractSampleable):
     """A NumPyro distribution, batch and event dimensions counted as one particle.
 
-    Where it is learned, its parameters are as NumPyro stores them: a scale may step over zero. `DiagonalNormal` cannot.
+    Where it is learned, its parameters are as NumPyro stores them: a scale may step over zero.
+    `DiagonalNormal` cannot.
     """
 
     distribution: Any
@@ -124,7 +137,10 @@ def as_density(thing: Any) -> AbstractDensity:
         return Numpyro(thing)
     if callable(thing):
         return Density(thing)
-    raise TypeError(f"Expected a density, a NumPyro distribution or a function z -> log density; got {type(thing).__name__}.")
+    raise TypeError(
+        "Expected a density, a NumPyro distribution or a function z -> log density; got"
+        f" {type(thing).__name__}."
+    )
 
 
 def as_sampleable(thing: Any) -> AbstractSampleable:
@@ -132,7 +148,7 @@ def as_sampleable(thing: Any) -> AbstractSampleable:
     density = as_density(thing)
     if not isinstance(density, AbstractSampleable):
         raise TypeError(
-            f"Expected something that can be sampled exactly (a NumPyro distribution, nvi.DiagonalNormal, …); "
-            f"got {type(density).__name__}, which can only be scored."
+            "Expected something that can be sampled exactly (a NumPyro distribution,"
+            f" nvi.DiagonalNormal, …); got {type(density).__name__}, which can only be scored."
         )
     return density

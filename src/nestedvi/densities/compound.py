@@ -1,4 +1,5 @@
-"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many widths at once.
+"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many
+widths at once.
 
 They stay normalised whatever an optimiser does to their parameters.
 """
@@ -81,7 +82,9 @@ class Experts(AbstractSampleable):
 
 
 class ScaleMixture(AbstractSampleable):
-    """An equal mixture of N(0, s² I) over widths s: heavy enough for a target of unknown size, and the same in any rotation."""
+    """An equal mixture of N(0, s² I) over widths s: heavy enough for a target of unknown size, and
+    the same in any rotation.
+    """
 
     log_scales: Float[Array, " widths"]
     dim: int = eqx.field(static=True)
@@ -91,7 +94,11 @@ class ScaleMixture(AbstractSampleable):
 
     def log_gamma(self, z: Vector) -> Scalar:
         log_p = -0.5 * jnp.sum(z**2) * jnp.exp(-2 * self.log_scales) - self.dim * self.log_scales
-        return jax.nn.logsumexp(log_p) - np.log(len(self.log_scales)) - 0.5 * self.dim * np.log(2 * np.pi)
+        return (
+            jax.nn.logsumexp(log_p)
+            - np.log(len(self.log_scales))
+            - 0.5 * self.dim * np.log(2 * np.pi)
+        )
 
     @property
     def log_Z(self) -> Scalar:

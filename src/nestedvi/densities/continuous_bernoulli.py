@@ -1,11 +1,12 @@
-"""The continuous Bernoulli, a density on [0, 1] for grey values: p(x; η) ∝ e^{ηx} with η the logit of its parameter.
+"""The continuous Bernoulli, a density on [0, 1] for grey values: p(x; η) ∝ e^{ηx} with η the logit
+of its parameter.
 
 With h = η/2 the normaliser is e^h sinh(h)/h, so that
 
     log p(x; η) = (x − ½) η − log(sinh(h)/h),
 
-which is even in η and has no singularity but the removable one at η = 0 (parameter ½), where a series takes over. It refuses to
-know what makes the logits.
+which is even in η and has no singularity but the removable one at η = 0 (parameter ½), where a
+series takes over. It refuses to know what makes the logits.
 """
 
 import jax
@@ -14,10 +15,16 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 
-__all__ = ["LOGIT_LIMIT", "continuous_bernoulli_log_prob", "continuous_bernoulli_mean", "continuous_bernoulli_sample"]
+__all__ = [
+    "LOGIT_LIMIT",
+    "continuous_bernoulli_log_prob",
+    "continuous_bernoulli_mean",
+    "continuous_bernoulli_sample",
+]
 
-# The logit of 1 − 2⁻²³, what a float32 clamp of the probability amounts to. At x = 0 or 1 exactly the density grows without bound
-# in the logit, and images have many such pixels: without a limit a decoder spends its training on them.
+# The logit of 1 − 2⁻²³, what a float32 clamp of the probability amounts to. At x = 0 or 1 exactly
+# the density grows without bound in the logit, and images have many such pixels: without a limit a
+# decoder spends its training on them.
 LOGIT_LIMIT = 15.94
 
 # Below this |h| the closed form cancels; there the series is good to 1e-10.
@@ -32,18 +39,26 @@ def continuous_bernoulli_log_prob(
     return (x - 0.5) * logits - _log_sinhc(0.5 * logits)
 
 
-def continuous_bernoulli_mean(logits: Float[Array, " *shape"], limit: float = LOGIT_LIMIT) -> Float[Array, " *shape"]:
+def continuous_bernoulli_mean(
+    logits: Float[Array, " *shape"], limit: float = LOGIT_LIMIT
+) -> Float[Array, " *shape"]:
     """E[x] = ½ + ½ (coth h − 1/h), elementwise."""
     h = 0.5 * jnp.clip(logits, -limit, limit)
     small = jnp.abs(h) < _SMALL
     square = jnp.where(small, h * h, 0.0)
-    series = h * (1 / 3 - square * (1 / 45 - square * (2 / 945 - square * (1 / 4725 - square * (2 / 93555)))))
+    series = h * (
+        1 / 3 - square * (1 / 45 - square * (2 / 945 - square * (1 / 4725 - square * (2 / 93555))))
+    )
     safe = jnp.where(small, 1.0, h)
     return 0.5 + 0.5 * jnp.where(small, series, 1.0 / jnp.tanh(safe) - 1.0 / safe)
 
 
-def continuous_bernoulli_sample(key: Key, logits: Float[Array, " *shape"], limit: float = LOGIT_LIMIT) -> Float[Array, " *shape"]:
-    """Draws by the inverse cdf, x = log(1 + u (e^η − 1))/η, elementwise; they carry the gradient of the logits."""
+def continuous_bernoulli_sample(
+    key: Key, logits: Float[Array, " *shape"], limit: float = LOGIT_LIMIT
+) -> Float[Array, " *shape"]:
+    """Draws by the inverse cdf, x = log(1 + u (e^η − 1))/η, elementwise; they carry the gradient of
+    the logits.
+    """
     logits = jnp.clip(logits, -limit, limit)
     u = jax.random.uniform(key, jnp.shape(logits), jnp.result_type(logits))
     # For η ≤ 0 nothing overflows; a positive η is the mirror image.
@@ -60,7 +75,9 @@ def _log_sinhc(h: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
     small = jnp.abs(h) < _SMALL
     # Both branches are differentiated, so each gets arguments at which it is finite.
     square = jnp.where(small, h * h, 0.0)
-    series = square * (1 / 6 - square * (1 / 180 - square * (1 / 2835 - square * (1 / 37800 - square / 467775))))
+    series = square * (
+        1 / 6 - square * (1 / 180 - square * (1 / 2835 - square * (1 / 37800 - square / 467775)))
+    )
     size = jnp.where(small, 1.0, jnp.abs(h))
     closed = size - jnp.log(2.0) + jnp.log1p(-jnp.exp(-2.0 * size)) - jnp.log(size)
     return jnp.where(small, series, closed)

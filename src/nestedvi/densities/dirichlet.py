@@ -1,4 +1,6 @@
-"""The symmetric Dirichlet Dir(α · 1) on the simplex, drawn without a rejection loop where α is a multiple of one half."""
+"""The symmetric Dirichlet Dir(α · 1) on the simplex, drawn without a rejection loop where α is a
+multiple of one half.
+"""
 
 import equinox as eqx
 import jax
@@ -10,7 +12,8 @@ from nestedvi.densities.base import AbstractSampleable, check_shape
 
 __all__ = ["SymmetricDirichlet", "dirichlet_log_prob"]
 
-# Proportions below this are drawn as it: the logarithm of a zero would make a weight of nothing infinite.
+# Proportions below this are drawn as it: the logarithm of a zero would make a weight of nothing
+# infinite.
 TINY = 1e-30
 
 _MOST_SQUARES = 16
@@ -30,7 +33,10 @@ class SymmetricDirichlet(AbstractSampleable):
 
     def __check_init__(self):
         if self.alpha <= 0 or self.dim < 2:
-            raise ValueError(f"A Dirichlet needs α > 0 and at least two proportions; got α = {self.alpha}, dim = {self.dim}.")
+            raise ValueError(
+                f"A Dirichlet needs α > 0 and at least two proportions; got α = {self.alpha}, dim ="
+                f" {self.dim}."
+            )
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         check_shape(z, (self.dim,), "This SymmetricDirichlet")
@@ -47,7 +53,8 @@ class SymmetricDirichlet(AbstractSampleable):
     def sample(self, key: Key) -> Float[Array, " dim"]:
         squares = 2 * self.alpha
         if squares == int(squares) and squares <= _MOST_SQUARES:
-            # Γ(m/2) is half a sum of m squared normals; the usual sampler rejects in a loop, which an accelerator waits for.
+            # Γ(m/2) is half a sum of m squared normals; the usual sampler rejects in a loop, which
+            # an accelerator waits for.
             gamma = jnp.sum(jax.random.normal(key, (int(squares), self.dim)) ** 2, axis=0)
         else:
             log_gamma = jax.random.loggamma(key, self.alpha, (self.dim,))

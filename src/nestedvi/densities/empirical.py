@@ -12,9 +12,11 @@ __all__ = ["Empirical"]
 
 
 class Empirical(AbstractSampleable):
-    """Uniform on the points: p̂(x) = 1/n for each of them; what is not among them is not told apart.
+    """Uniform on the points: p̂(x) = 1/n for each of them; what is not among them is not told
+    apart.
 
-    Draws are the points themselves, so whatever gradient a point carries (features computed from it) its draws carry.
+    Draws are the points themselves, so whatever gradient a point carries (features computed from
+    it) its draws carry.
     """
 
     points: PyTree

@@ -1,6 +1,8 @@
-"""Gaussians and mixtures of them: initial proposals that can be learned, and test targets with exact samples.
+"""Gaussians and mixtures of them: initial proposals that can be learned, and test targets with
+exact samples.
 
-Whatever an optimiser does to their parameters, they stay normalised: log Z is 0 by construction, not by how they were made.
+Whatever an optimiser does to their parameters, they stay normalised: log Z is 0 by construction,
+not by how they were made.
 """
 
 import equinox as eqx
@@ -24,7 +26,8 @@ class DiagonalNormal(AbstractSampleable):
     def __init__(self, loc, scale):
         loc = jnp.atleast_1d(jnp.asarray(loc, dtype=jnp.result_type(float)))
         scale = jnp.asarray(scale, dtype=loc.dtype)
-        # Under vmap (a stack of densities) the values are not known yet, and the check cannot be made.
+        # Under vmap (a stack of densities) the values are not known yet, and the check cannot be
+        # made.
         if not isinstance(scale, jax.core.Tracer) and not bool(jnp.all(scale > 0)):
             raise ValueError(f"The scale of a normal must be positive; got {np.asarray(scale)}.")
         self.loc, self.log_scale = loc, jnp.broadcast_to(jnp.log(scale), loc.shape)
@@ -43,11 +46,15 @@ class DiagonalNormal(AbstractSampleable):
         return True
 
     def sample(self, key: Key) -> Float[Array, " dim"]:
-        return self.loc + jnp.exp(self.log_scale) * jax.random.normal(key, self.loc.shape, self.loc.dtype)
+        return self.loc + jnp.exp(self.log_scale) * jax.random.normal(
+            key, self.loc.shape, self.loc.dtype
+        )
 
 
 class GaussianMixture(AbstractSampleable):
-    """Σ_m π_m N(z; μ_m, variance·I), normalised; draws carry no gradient (the component is discrete)."""
+    """Σ_m π_m N(z; μ_m, variance·I), normalised; draws carry no gradient (the component is
+    discrete).
+    """
 
     means: Float[Array, "components dim"]
     variance: float = eqx.field(static=True)
@@ -56,7 +63,9 @@ class GaussianMixture(AbstractSampleable):
     def __init__(self, means, variance: float, weights=None):
         self.means = jnp.asarray(means, dtype=jnp.result_type(float))
         if self.means.ndim != 2:
-            raise ValueError(f"Mixture means must have shape (components, dim); got {self.means.shape}.")
+            raise ValueError(
+                f"Mixture means must have shape (components, dim); got {self.means.shape}."
+            )
         self.variance = float(variance)
         raw = jnp.ones(self.means.shape[0]) if weights is None else jnp.asarray(weights)
         self.log_weights = jnp.log(raw / jnp.sum(raw)).astype(self.means.dtype)
@@ -83,7 +92,9 @@ class GaussianMixture(AbstractSampleable):
 
 
 class CorrelatedMixture(AbstractSampleable):
-    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry no gradient."""
+    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry
+    no gradient.
+    """
 
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
@@ -101,7 +112,12 @@ class CorrelatedMixture(AbstractSampleable):
         eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         log_weights = jax.nn.log_softmax(self.log_weights)
-        return log_weights - 0.5 * jnp.sum(eps**2, axis=1) - log_det - 0.5 * z.shape[0] * np.log(2 * np.pi)
+        return (
+            log_weights
+            - 0.5 * jnp.sum(eps**2, axis=1)
+            - log_det
+            - 0.5 * z.shape[0] * np.log(2 * np.pi)
+        )
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         return jax.nn.logsumexp(self.log_parts(z))
@@ -117,4 +133,6 @@ class CorrelatedMixture(AbstractSampleable):
     def sample(self, key: Key) -> Float[Array, " dim"]:
         key_component, key_noise = jax.random.split(key)
         m = jax.random.categorical(key_component, self.log_weights)
-        return self.means[m] + jnp.tril(self.roots[m]) @ jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)
+        return self.means[m] + jnp.tril(self.roots[m]) @ jax.random.normal(
+            key_noise, self.means.shape[1:], self.means.dtype
+        )

@@ -1,8 +1,9 @@
-"""Levels with exact samples: both sides are normalised densities, and at least one can be drawn from.
+"""Levels with exact samples: both sides are normalised densities, and at least one can be drawn
+from.
 
-D_f(target ‖ proposal) = E_proposal[f(target/proposal)], or with samples from the other side the same divergence written with
-f*(u) = u f(1/u): D_f(target ‖ proposal) = D_{f*}(proposal ‖ target). No particle is weighted and nothing is normalised by
-estimates, so the gradients are unbiased.
+D_f(target ‖ proposal) = E_proposal[f(target/proposal)], or with samples from the other side the
+same divergence written with f*(u) = u f(1/u): D_f(target ‖ proposal) = D_{f*}(proposal ‖ target).
+No particle is weighted and nothing is normalised by estimates, so the gradients are unbiased.
 """
 
 from typing import Literal
@@ -51,7 +52,8 @@ def conjugate(divergence: AbstractDivergence) -> AbstractDivergence:
 
 
 class ExactLevel(eqx.Module):
-    """D_f(target ‖ proposal) for two normalised densities on one space, with exact samples from `sample_from`.
+    """D_f(target ‖ proposal) for two normalised densities on one space, with exact samples from
+    `sample_from`.
 
     Both sides may have parameters; what is wrapped in `nvi.hold` is not optimised.
     """
@@ -71,7 +73,12 @@ class ExactLevel(eqx.Module):
         return jax.vmap(self._drawn.sample)(jax.random.split(key, num_samples))
 
     def surrogate(
-        self, key: Key, divergence: str | AbstractDivergence, num_samples: int, *, baseline: bool = True
+        self,
+        key: Key,
+        divergence: str | AbstractDivergence,
+        num_samples: int,
+        *,
+        baseline: bool = True,
     ) -> tuple[Scalar, Scalar]:
         """The scalar to differentiate, and the unbiased estimate of the divergence."""
         return self.surrogate_at(self.draw(key, num_samples), divergence, baseline=baseline)
@@ -79,8 +86,9 @@ class ExactLevel(eqx.Module):
     def surrogate_at(
         self, samples: Particle, divergence: str | AbstractDivergence, *, baseline: bool = True
     ) -> tuple[Scalar, Scalar]:
-        """`surrogate` for samples that are there already: exact draws from `sample_from`, with the gradient of the draw where it
-        is reparameterised. A mini-batch of data completed by a kernel (`Joint.complete`) is such a set."""
+        """`surrogate` for samples that are there already: exact draws from `sample_from`, with the
+        gradient of the draw where it is reparameterised. A mini-batch of data completed by a kernel
+        (`Joint.complete`) is such a set."""
         f, drawn, other = get_divergence(divergence), self._drawn, self.target
         if self.sample_from == "target":
             other, f = self.proposal, conjugate(f)
@@ -93,7 +101,11 @@ class ExactLevel(eqx.Module):
         num_samples = log_ratio.shape[0]
         value, slope = jax.vmap(f.value)(log_ratio), f.slope(log_ratio)
         signal = value - slope
-        control = (jnp.sum(signal) - signal) / max(num_samples - 1, 1) if baseline and num_samples > 1 else 0.0
+        control = (
+            (jnp.sum(signal) - signal) / max(num_samples - 1, 1)
+            if baseline and num_samples > 1
+            else 0.0
+        )
         score = jnp.mean((value - control) * self._log_score(drawn, samples))
         return score + jnp.mean(slope * (log_other - log_drawn)), jnp.mean(value)
 

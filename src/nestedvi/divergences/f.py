@@ -1,7 +1,7 @@
 """f-divergences D_f(π̌ ‖ π̂) = E_π̂[f(ṽ)], ṽ = π̌/π̂, as functions of log ṽ.
 
-Write F(l) = f(e^l). Then the g(w) = f'(w) w of the gradient table is F'(l), and the coefficient of a pathwise gradient that
-sticks the landing is F'(l) − F''(l). A divergence only has to give F.
+Write F(l) = f(e^l). Then the g(w) = f'(w) w of the gradient table is F'(l), and the coefficient of
+a pathwise gradient that sticks the landing is F'(l) − F''(l). A divergence only has to give F.
 """
 
 import abc
@@ -26,8 +26,8 @@ __all__ = [
     "jensen_shannon",
 ]
 
-# Second derivatives square the ratio, and e^±80 is within float32: ratios further from one than e^±40 contribute nothing, or are
-# a failure that the caller reports.
+# Second derivatives square the ratio, and e^±80 is within float32: ratios further from one than
+# e^±40 contribute nothing, or are a failure that the caller reports.
 _LIMIT = 40.0
 
 
@@ -90,7 +90,8 @@ class ForwardKL(AbstractDivergence):
 
 
 class FDivergence(AbstractDivergence):
-    """Any convex f with f(1) = 0, given as a function of w; derivatives by automatic differentiation.
+    """Any convex f with f(1) = 0, given as a function of w; derivatives by automatic
+    differentiation.
 
     ```python
     pearson = nvi.FDivergence(lambda w: (w - 1) ** 2)
@@ -108,7 +109,10 @@ class FDivergence(AbstractDivergence):
 
     def _derivatives(self, log_ratio: LogWeights) -> tuple[LogWeights, LogWeights]:
         l = jnp.clip(log_ratio, -_LIMIT, _LIMIT)
-        unclipped = lambda l: self.f(jnp.exp(l))  # noqa: E731
+
+        def unclipped(l):
+            return self.f(jnp.exp(l))
+
         first = jax.vmap(jax.grad(unclipped))(l)
         return first, jax.vmap(jax.grad(jax.grad(unclipped)))(l)
 
@@ -126,9 +130,13 @@ def chi_squared() -> FDivergence:
 
 
 def alpha_divergence(alpha: float) -> FDivergence:
-    """f(w) = (w^α − α w − (1 − α)) / (α (α − 1)); α → 1 is forward KL, α → 0 reverse KL, α = 2 half of χ²."""
+    """f(w) = (w^α − α w − (1 − α)) / (α (α − 1)); α → 1 is forward KL, α → 0 reverse KL, α = 2 half
+    of χ².
+    """
     if alpha in (0.0, 1.0):
-        raise ValueError(f"α = {alpha} is a KL divergence: use {'ForwardKL' if alpha else 'ReverseKL'}().")
+        raise ValueError(
+            f"α = {alpha} is a KL divergence: use {'ForwardKL' if alpha else 'ReverseKL'}()."
+        )
     return FDivergence(lambda w: (w**alpha - alpha * w - (1 - alpha)) / (alpha * (alpha - 1)))
 
 

@@ -1,4 +1,6 @@
-"""Reweighted wake-sleep for latent-variable models: both wake-phase gradients from one set of self-normalised weights."""
+"""Reweighted wake-sleep for latent-variable models: both wake-phase gradients from one set of
+self-normalised weights.
+"""
 
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -12,10 +14,11 @@ __all__ = ["wake"]
 def wake(log_p: LogWeights, log_q: LogWeights) -> tuple[Scalar, Scalar]:
     """The scalar to differentiate, and log Ẑ = log (1/S) Σ p/q, for S held samples h ~ q(h | x).
 
-    With w̄ ∝ p(x, h)/q(h | x), held, the gradient is −Σ w̄ ∂log p(x, h) for the model (wake phase θ) and −Σ w̄ ∂log q(h | x) for the
-    proposal (wake phase φ, the forward KL from the posterior).
+    With w̄ ∝ p(x, h)/q(h | x), held, the gradient is −Σ w̄ ∂log p(x, h) for the model (wake phase
+    θ) and −Σ w̄ ∂log q(h | x) for the proposal (wake phase φ, the forward KL from the posterior).
 
-    **Arguments:** `log_p`, `log_q`: log p(x, h_s) and log q(h_s | x), evaluated at samples that carry no gradient.
+    **Arguments:** `log_p`, `log_q`: log p(x, h_s) and log q(h_s | x), evaluated at samples that
+    carry no gradient.
     """
     log_w = stop_gradient(log_p - log_q)
     w_bar = normalise(log_w)

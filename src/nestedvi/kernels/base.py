@@ -1,8 +1,10 @@
-"""What moves a particle. A kernel is a conditional density q(z' | z); a transition is what happens at one level.
+"""What moves a particle. A kernel is a conditional density q(z' | z); a transition is what happens
+at one level.
 
-Everything is written for one particle. `move` draws, `score` evaluates log q_k and log r_{k-1} of a given move; they are
-apart so that the sampler can decide, in one place, which of the two sees live parameters. The only gradient a kernel cuts
-is that of its own draws where they are not reparameterised.
+Everything is written for one particle. `move` draws, `score` evaluates log q_k and log r_{k-1} of a
+given move; they are apart so that the sampler can decide, in one place, which of the two sees live
+parameters. The only gradient a kernel cuts is that of its own draws where they are not
+reparameterised.
 """
 
 import abc
@@ -33,24 +35,31 @@ __all__ = [
 
 
 class Context(NamedTuple):
-    """What a level tells its transition: θ_k (its β, its observation, …) and z ↦ log γ_k(z), where that exists."""
+    """What a level tells its transition: θ_k (its β, its observation, …) and z ↦ log γ_k(z), where
+    that exists.
+    """
 
     theta: PyTree
     log_gamma: Callable[[Particle], Scalar] | None
 
 
 def own_density(context: Context, who: str) -> Callable[[Particle], Scalar]:
-    """z ↦ log γ_k(z), for moves that evaluate it where they like; an error in the name of `who` where there is none."""
+    """z ↦ log γ_k(z), for moves that evaluate it where they like; an error in the name of `who`
+    where there is none.
+    """
     if context.log_gamma is None:
         raise ValueError(
-            f"{who} needs a density γ_k that can be evaluated on its own; this path only gives increments "
-            "(its support grows). Use a fixed-support path, or move only what the increment knows."
+            f"{who} needs a density γ_k that can be evaluated on its own; this path only gives"
+            " increments (its support grows). Use a fixed-support path, or move only what the"
+            " increment knows."
         )
     return context.log_gamma
 
 
 class Scores(NamedTuple):
-    """The densities of a move. `log_q_score` is log q̃_k, the part of log q_k that was drawn without reparameterisation."""
+    """The densities of a move. `log_q_score` is log q̃_k, the part of log q_k that was drawn
+    without reparameterisation.
+    """
 
     log_q: Scalar
     log_r: Scalar
@@ -63,29 +72,38 @@ class AbstractKernel(eqx.Module):
     @property
     @abc.abstractmethod
     def reparameterised(self) -> bool:
-        """True if every draw carries the gradient of the parameters; otherwise `log_prob_score` must be given."""
+        """True if every draw carries the gradient of the parameters; otherwise `log_prob_score`
+        must be given.
+        """
 
     @property
     def extends(self) -> bool:
-        """Whether z' holds all of z and something new: such a move needs no reverse kernel, since z can be read off z'."""
+        """Whether z' holds all of z and something new: such a move needs no reverse kernel, since z
+        can be read off z'.
+        """
         return False
 
     @abc.abstractmethod
     def sample(self, key: Key, z: Particle, context: Context) -> Particle:
-        """One draw z' ~ q(· | z); what is not reparameterised must not carry a gradient (`jax.lax.stop_gradient`)."""
+        """One draw z' ~ q(· | z); what is not reparameterised must not carry a gradient
+        (`jax.lax.stop_gradient`).
+        """
 
     @abc.abstractmethod
     def log_prob(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
         """log q(z' | z)."""
 
     def log_prob_score(self, z_new: Particle, z: Particle, context: Context) -> Scalar:
-        """log q̃(z̃ | z), the non-reparameterised part; kernels that are not reparameterised must say what it is."""
+        """log q̃(z̃ | z), the non-reparameterised part; kernels that are not reparameterised must
+        say what it is.
+        """
         if self.reparameterised:
             return jnp.zeros(())
         raise MissingScoreError(
-            f"{type(self).__name__} is not reparameterised, so its parameters get no pathwise gradient, and it does not "
-            "define log_prob_score: its gradient would silently be zero. Define log_prob_score (for a kernel without any "
-            "reparameterised part, return log_prob)."
+            f"{type(self).__name__} is not reparameterised, so its parameters get no pathwise"
+            " gradient, and it does not define log_prob_score: its gradient would silently be"
+            " zero. Define log_prob_score (for a kernel without any reparameterised part, return"
+            " log_prob)."
         )
 
 
@@ -106,7 +124,9 @@ class AbstractTransition(eqx.Module):
 
     @abc.abstractmethod
     def groups(self) -> PyTree:
-        """A pytree shaped like the transition that names each leaf's group: "forward" (φ̂), "reverse" (φ̌) or "fixed"."""
+        """A pytree shaped like the transition that names each leaf's group: "forward" (φ̂),
+        "reverse" (φ̌) or "fixed".
+        """
 
     @property
     @abc.abstractmethod
@@ -116,11 +136,15 @@ class AbstractTransition(eqx.Module):
     @property
     @abc.abstractmethod
     def holdable(self) -> bool:
-        """Whether `score` may be evaluated with other parameters than `move` (sticking the landing)."""
+        """Whether `score` may be evaluated with other parameters than `move` (sticking the
+        landing).
+        """
 
 
 class Transition(AbstractTransition):
-    """A forward kernel q_k with a reverse kernel r_{k-1}, or with none (growing support: log r = 0)."""
+    """A forward kernel q_k with a reverse kernel r_{k-1}, or with none (growing support: log r =
+    0).
+    """
 
     forward: AbstractKernel
     reverse: AbstractKernel | None = None
@@ -130,12 +154,18 @@ class Transition(AbstractTransition):
 
     def score(self, z: Particle, z_prev: Particle, aux: None, context: Context) -> Scores:
         log_q = self.forward.log_prob(z, z_prev, context)
-        log_r = jnp.zeros_like(log_q) if self.reverse is None else self.reverse.log_prob(z_prev, z, context)
+        log_r = (
+            jnp.zeros_like(log_q)
+            if self.reverse is None
+            else self.reverse.log_prob(z_prev, z, context)
+        )
         return Scores(log_q, log_r, self.forward.log_prob_score(z, z_prev, context))
 
     def reverse_move(self, key: Key, z: Particle, context: Context) -> tuple[Particle, None]:
         if self.reverse is None:
-            raise NotImplementedError("A transition without a reverse kernel cannot be run backwards.")
+            raise NotImplementedError(
+                "A transition without a reverse kernel cannot be run backwards."
+            )
         return self.reverse.sample(key, z, context), None
 
     def groups(self) -> PyTree:
@@ -151,7 +181,9 @@ class Transition(AbstractTransition):
 
 
 class AbstractFlow(AbstractTransition):
-    """A deterministic, invertible move whose `aux` is log |det J|: log q = −log |det J|, log r = 0, every array learnable."""
+    """A deterministic, invertible move whose `aux` is log |det J|: log q = −log |det J|, log r = 0,
+    every array learnable.
+    """
 
     def score(self, z: Particle, z_prev: Particle, aux: Scalar, context: Context) -> Scores:
         return Scores(-aux, jnp.zeros_like(aux), jnp.zeros_like(aux))
@@ -194,11 +226,14 @@ def check_stacked(module: Any, who: str, otherwise: str) -> None:
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or () in shapes:
         got = ", ".join(str(shape) for shape in shapes) or "no arrays"
         raise ValueError(
-            f"{who}(…) holds transitions that are stacked: every array of the {type(module).__name__} has one leading axis, with "
-            f"a row for each; got shapes {got}. Stack them with nvi.stack(make, key, num). {otherwise}."
+            f"{who}(…) holds transitions that are stacked: every array of the"
+            f" {type(module).__name__} has one leading axis, with a row for each; got shapes {got}."
+            f" Stack them with nvi.stack(make, key, num). {otherwise}."
         )
 
 
 def stack(make: Callable[[Key], Any], key: Key, num: int) -> Any:
-    """`num` modules of one class, made with keys of their own, parameters stacked on a leading axis."""
+    """`num` modules of one class, made with keys of their own, parameters stacked on a leading
+    axis.
+    """
     return eqx.filter_vmap(make)(jax.random.split(key, num))

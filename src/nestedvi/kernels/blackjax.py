@@ -15,7 +15,10 @@ def blackjax_move(algorithm: Any, steps: int = 1, **parameters: Any) -> Invarian
     """`steps` iterations of a BlackJAX algorithm, given γ_k at each level.
 
     ```python
-    nvi.blackjax_move(blackjax.hmc, step_size=0.3, inverse_mass_matrix=jnp.ones(2), num_integration_steps=10)
+    metric = jnp.ones(2)
+    nvi.blackjax_move(
+        blackjax.hmc, step_size=0.3, inverse_mass_matrix=metric, num_integration_steps=10
+    )
     ```
     """
 

@@ -1,6 +1,8 @@
-"""Several transitions in a row as one transition: no density in between, gradients flow through the whole chain.
+"""Several transitions in a row as one transition: no density in between, gradients flow through the
+whole chain.
 
-One level with a chain is how methods with a single bound on the final weight (SVI, IWAE, RWS) are written.
+One level with a chain is how methods with a single bound on the final weight (SVI, IWAE, RWS) are
+written.
 """
 
 from typing import Any
@@ -50,7 +52,9 @@ class Chain(AbstractTransition):
             scores = link.score(stop, start, link_aux, context)
             return jax.tree.map(jnp.add, total, scores), None
 
-        dtype = jnp.result_type(*[x for x in jax.tree.leaves(aux) if eqx.is_inexact_array(x)] or [float])
+        dtype = jnp.result_type(
+            *[x for x in jax.tree.leaves(aux) if eqx.is_inexact_array(x)] or [float]
+        )
         zero = jnp.zeros((), dtype)
         return self._scan(body, Scores(zero, zero, zero), aux)[0]
 

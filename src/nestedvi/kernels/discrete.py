@@ -36,11 +36,13 @@ class CategoricalKernel(AbstractKernel):
 class DistributionKernel(AbstractKernel):
     """q(z' | z) as any NumPyro distribution that a network makes from z and the level's context.
 
-    `network(z, context)` returns the distribution. Pass `reparameterised=False` for discrete distributions and for
-    continuous ones without pathwise gradients; the score term is then log q itself.
+    `network(z, context)` returns the distribution. Pass `reparameterised=False` for discrete
+    distributions and for continuous ones without pathwise gradients; the score term is then log q
+    itself.
 
     ```python
-    kernel = nvi.DistributionKernel(lambda z, context: dist.Poisson(jnp.exp(z)), reparameterised=False)
+    poisson = lambda z, context: dist.Poisson(jnp.exp(z))
+    kernel = nvi.DistributionKernel(poisson, reparameterised=False)
     ```
     """
 
@@ -58,8 +60,9 @@ class DistributionKernel(AbstractKernel):
         distribution = self.network(z, context)
         if self.is_reparameterised and not distribution.has_rsample:
             raise ValueError(
-                f"The kernel was declared reparameterised, but {type(distribution).__name__} has no pathwise gradient. "
-                "Pass reparameterised=False; its parameters then learn by the score function."
+                f"The kernel was declared reparameterised, but {type(distribution).__name__} has no"
+                " pathwise gradient. Pass reparameterised=False; its parameters then learn by the"
+                " score function."
             )
         return distribution
 

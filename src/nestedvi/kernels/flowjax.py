@@ -11,7 +11,8 @@ __all__ = ["BijectionFlow"]
 
 
 class BijectionFlow(AbstractFlow):
-    """z ↦ f(z) for any bijection with `transform_and_log_det` and `inverse_and_log_det`, as FlowJAX's have.
+    """z ↦ f(z) for any bijection with `transform_and_log_det` and `inverse_and_log_det`, as
+    FlowJAX's have.
 
     ```python
     nvi.BijectionFlow(flowjax.bijections.Affine(jnp.zeros(2), jnp.ones(2)))
@@ -20,9 +21,13 @@ class BijectionFlow(AbstractFlow):
 
     bijection: Any
 
-    def move(self, key: Key, z_prev: Float[Array, " dim"], context: Context) -> tuple[Float[Array, " dim"], Scalar]:
+    def move(
+        self, key: Key, z_prev: Float[Array, " dim"], context: Context
+    ) -> tuple[Float[Array, " dim"], Scalar]:
         return self.bijection.transform_and_log_det(z_prev)
 
-    def reverse_move(self, key: Key, z: Float[Array, " dim"], context: Context) -> tuple[Float[Array, " dim"], Scalar]:
+    def reverse_move(
+        self, key: Key, z: Float[Array, " dim"], context: Context
+    ) -> tuple[Float[Array, " dim"], Scalar]:
         z_prev, log_det_inverse = self.bijection.inverse_and_log_det(z)
         return z_prev, -log_det_inverse

@@ -12,7 +12,9 @@ from nestedvi.kernels.base import AbstractKernel, Context
 __all__ = ["GaussianKernel", "ResidualGaussian", "normal_log_prob"]
 
 
-def normal_log_prob(z: Float[Array, " dim"], loc: Float[Array, " dim"], scale: Float[Array, " dim"]) -> Scalar:
+def normal_log_prob(
+    z: Float[Array, " dim"], loc: Float[Array, " dim"], scale: Float[Array, " dim"]
+) -> Scalar:
     """log N(z; loc, diag(scale)²)."""
     return jnp.sum(-0.5 * ((z - loc) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi))
 
@@ -36,9 +38,10 @@ def _directions(key: Key, dim: int, num: int) -> Float[Array, "dim num"]:
 class ResidualGaussian(AbstractKernel):
     """q(z' | z) = N(z + W_μ h(z) + b_μ, softplus(W_σ h(z) + b_σ)²), h = relu(W_h z + b_h).
 
-    The output layers start at zero, so that a new kernel is the identity plus noise of standard deviation `scale`: with random
-    output layers the first thousands of steps are spent undoing them, and with wide noise they are spent narrowing it. The hidden
-    units look in directions that are spread evenly: a mode in a direction that none looks in is lost.
+    The output layers start at zero, so that a new kernel is the identity plus noise of standard
+    deviation `scale`: with random output layers the first thousands of steps are spent undoing
+    them, and with wide noise they are spent narrowing it. The hidden units look in directions that
+    are spread evenly: a mode in a direction that none looks in is lost.
     """
 
     hidden_weight: Float[Array, "dim hidden"]
@@ -48,7 +51,9 @@ class ResidualGaussian(AbstractKernel):
 
     def __init__(self, dim: int, hidden: int = 50, *, key: Key, scale: float = float(np.log(2))):
         if dim < 1 or hidden < 1:
-            raise ValueError(f"A residual Gaussian kernel needs dim ≥ 1 and hidden ≥ 1; got {dim} and {hidden}.")
+            raise ValueError(
+                f"A residual Gaussian kernel needs dim ≥ 1 and hidden ≥ 1; got {dim} and {hidden}."
+            )
         key_weight, key_bias = jax.random.split(key)
         bound = 1 / np.sqrt(dim)
         self.hidden_weight = _directions(key_weight, dim, hidden) / np.sqrt(3)
@@ -71,14 +76,18 @@ class ResidualGaussian(AbstractKernel):
         loc, scale = self.params(z)
         return loc + scale * jax.random.normal(key, loc.shape, loc.dtype)
 
-    def log_prob(self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context) -> Scalar:
+    def log_prob(
+        self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context
+    ) -> Scalar:
         return normal_log_prob(z_new, *self.params(z))
 
 
 class GaussianKernel(AbstractKernel):
-    """q(z' | z) = N(z'; a·z + b, scale²) with free coordinates a, b and scale: the smallest learnable Gaussian kernel.
+    """q(z' | z) = N(z'; a·z + b, scale²) with free coordinates a, b and scale: the smallest
+    learnable Gaussian kernel.
 
-    `score_only=True` declares its draws non-reparameterised, for models whose density cannot be differentiated in z.
+    `score_only=True` declares its draws non-reparameterised, for models whose density cannot be
+    differentiated in z.
     """
 
     slope: Float[Array, " dim"]
@@ -99,8 +108,12 @@ class GaussianKernel(AbstractKernel):
         z_new = self._loc(z) + jnp.exp(self.log_scale) * noise
         return jax.lax.stop_gradient(z_new) if self.score_only else z_new
 
-    def log_prob(self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context) -> Scalar:
+    def log_prob(
+        self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context
+    ) -> Scalar:
         return normal_log_prob(z_new, self._loc(z), jnp.exp(self.log_scale))
 
-    def log_prob_score(self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context) -> Scalar:
+    def log_prob_score(
+        self, z_new: Float[Array, " dim"], z: Float[Array, " dim"], context: Context
+    ) -> Scalar:
         return self.log_prob(z_new, z, context) if self.score_only else jnp.zeros(())

@@ -1,4 +1,6 @@
-"""Hamiltonian moves in coordinates that a root of the particles' covariance gives, with steps of many sizes."""
+"""Hamiltonian moves in coordinates that a root of the particles' covariance gives, with steps of
+many sizes.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,12 +17,15 @@ from nestedvi.kernels.mcmc import AbstractInvariantMove
 __all__ = ["Hamiltonian", "HamiltonianStep", "hamiltonian_step"]
 
 Vector = Float[Array, " dim"]
-# A quarter of the steps is shorter than the tuned size, by up to two decades: no one size suits a funnel's neck and its mouth.
+# A quarter of the steps is shorter than the tuned size, by up to two decades: no one size suits a
+# funnel's neck and its mouth.
 _SHORT_SHARE, _DECADES = 0.25, 2.0
 
 
 class HamiltonianStep(NamedTuple):
-    """Where the particle is, the probability with which its proposal was accepted, and whether the step was of the tuned size."""
+    """Where the particle is, the probability with which its proposal was accepted, and whether the
+    step was of the tuned size.
+    """
 
     z: Vector
     acceptance: Scalar
@@ -28,16 +33,23 @@ class HamiltonianStep(NamedTuple):
 
 
 def hamiltonian_step(
-    key: Key, z: Vector, log_gamma: Callable[[Vector], Scalar], step_size: Scalar, root: Float[Array, "dim dim"], steps: int
+    key: Key,
+    z: Vector,
+    log_gamma: Callable[[Vector], Scalar],
+    step_size: Scalar,
+    root: Float[Array, "dim dim"],
+    steps: int,
 ) -> HamiltonianStep:
-    """One trajectory of `steps` leapfrog steps, accepted or not: γ is left invariant. It takes steps + 1 gradients.
+    """One trajectory of `steps` leapfrog steps, accepted or not: γ is left invariant. It takes
+    steps + 1 gradients.
 
-    Momenta have covariance (root rootᵀ)⁻¹, so that a rotation of the coordinates rotates the move with them. The step's size is
-    drawn anew each time, without looking at z.
+    Momenta have covariance (root rootᵀ)⁻¹, so that a rotation of the coordinates rotates the move
+    with them. The step's size is drawn anew each time, without looking at z.
     """
     if root.shape != (z.shape[0], z.shape[0]):
         raise ValueError(
-            f"The root of a metric for particles of {z.shape[0]} coordinates is a square matrix; got shape {root.shape}."
+            f"The root of a metric for particles of {z.shape[0]} coordinates is a square matrix;"
+            f" got shape {root.shape}."
         )
     key_p, key_accept, key_short, key_size = jax.random.split(key, 4)
     short = jax.random.uniform(key_short) < _SHORT_SHARE
@@ -53,14 +65,17 @@ def hamiltonian_step(
     def leap(state, i):
         z, p, start, _ = state
         value, g = slope(z)
-        # Half a kick at both ends, and no drift after the last one. One gradient a round, the first included, is one to compile.
+        # Half a kick at both ends, and no drift after the last one. One gradient a round, the first
+        # included, is one to compile.
         ends = (i == 0) | (i == steps)
         p = p + jnp.where(ends, 0.5, 1.0) * size * g
         z = jnp.where(i == steps, z, z + size * (root @ p))
         return (z, p, jnp.where(i == 0, value, start), value), None
 
     nothing = jnp.zeros((), z.dtype)
-    (z_new, p_new, start, end), _ = jax.lax.scan(leap, (z, p, nothing, nothing), jnp.arange(steps + 1))
+    (z_new, p_new, start, end), _ = jax.lax.scan(
+        leap, (z, p, nothing, nothing), jnp.arange(steps + 1)
+    )
     log_accept = end - start - 0.5 * jnp.sum(p_new**2) + 0.5 * jnp.sum(p**2)
     log_accept = jnp.where(jnp.isnan(log_accept), -jnp.inf, jnp.minimum(log_accept, 0.0))
     accept = jnp.log(jax.random.uniform(key_accept)) < log_accept
@@ -80,6 +95,14 @@ class Hamiltonian(AbstractInvariantMove):
     steps: int = eqx.field(static=True, default=10)
 
     def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:
-        return hamiltonian_step(
-            key, z_prev, own_density(context, "A Hamiltonian move"), self.step_size, self.root, self.steps
-        ).z, None
+        return (
+            hamiltonian_step(
+                key,
+                z_prev,
+                own_density(context, "A Hamiltonian move"),
+                self.step_size,
+                self.root,
+                self.steps,
+            ).z,
+            None,
+        )

@@ -1,4 +1,6 @@
-"""Joint densities a ~ p(a), b ~ k(b | a) of two sampleable parts; levels with exact samples are made of them."""
+"""Joint densities a ~ p(a), b ~ k(b | a) of two sampleable parts; levels with exact samples are
+made of them.
+"""
 
 import equinox as eqx
 import jax
@@ -14,7 +16,8 @@ _NO_CONTEXT = Context(None, None)
 
 
 class Joint(AbstractSampleable):
-    """p(a) k(b | a) on pairs. `flipped` stores the pair as (b, a), so that both sides of a level agree on the order.
+    """p(a) k(b | a) on pairs. `flipped` stores the pair as (b, a), so that both sides of a level
+    agree on the order.
 
     ```python
     left = nvi.Joint(prior, decoder)                  # p(z) p(x | z) on (z, x)
@@ -53,5 +56,9 @@ class Joint(AbstractSampleable):
     def log_score(self, z: Particle) -> Scalar:
         """log q̃: the part of the joint that is drawn without reparameterisation."""
         a, b = z[::-1] if self.flipped else z
-        first = jnp.zeros(()) if self.first.reparameterised else self.first.log_gamma(a) - self.first.log_Z
+        first = (
+            jnp.zeros(())
+            if self.first.reparameterised
+            else self.first.log_gamma(a) - self.first.log_Z
+        )
         return first + self.kernel.log_prob_score(b, a, _NO_CONTEXT)

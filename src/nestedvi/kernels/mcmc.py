@@ -1,9 +1,10 @@
 """Moves that leave γ_k invariant. Their reverse kernel is the time reversal, so that
 
-    log r_{k-1} − log q_k = log γ_k(z_{k-1}) − log γ_k(z_k)    and    v_k = γ_k(z_{k-1}) / γ_{k-1}(z_{k-1}).
+    log r_{k-1} − log q_k = log γ_k(z_{k-1}) − log γ_k(z_k),
+    v_k = γ_k(z_{k-1}) / γ_{k-1}(z_{k-1}).
 
-Only the difference exists; by convention log q = 0 and log r carries it. Draws are not reparameterised and need no score
-term: v_k does not depend on z_k.
+Only the difference exists; by convention log q = 0 and log r carries it. Draws are not
+reparameterised and need no score term: v_k does not depend on z_k.
 """
 
 from collections.abc import Callable
@@ -36,7 +37,9 @@ class AbstractInvariantMove(AbstractTransition):
         return invariant_scores(z, z_prev, context)
 
     def reverse_move(self, key: Key, z: Particle, context: Context) -> Any:
-        raise NotImplementedError("The time reversal of an MCMC move is not drawn; upper bounds need a reverse kernel.")
+        raise NotImplementedError(
+            "The time reversal of an MCMC move is not drawn; upper bounds need a reverse kernel."
+        )
 
     def groups(self) -> PyTree:
         return jax.tree.map(lambda _: "fixed", self)
@@ -51,8 +54,8 @@ class AbstractInvariantMove(AbstractTransition):
 
 
 class RandomWalk(AbstractInvariantMove):
-    """`steps` Gaussian random-walk Metropolis steps. One step size serves every leaf of a particle; where particles are single
-    arrays it may be one for each coordinate."""
+    """`steps` Gaussian random-walk Metropolis steps. One step size serves every leaf of a particle;
+    where particles are single arrays it may be one for each coordinate."""
 
     step_size: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     steps: int = eqx.field(static=True, default=1)
@@ -67,7 +70,10 @@ class RandomWalk(AbstractInvariantMove):
             keys = jax.random.split(key_noise, len(leaves))
             proposal = jax.tree.unflatten(
                 treedef,
-                [x + self.step_size * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)],
+                [
+                    x + self.step_size * jax.random.normal(k, x.shape, x.dtype)
+                    for k, x in zip(keys, leaves, strict=True)
+                ],
             )
             log_proposal = log_gamma(proposal)
             accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density
@@ -80,7 +86,9 @@ class RandomWalk(AbstractInvariantMove):
 
 
 class Invariant(AbstractInvariantMove):
-    """Any γ_k-invariant move, given as a function `(key, z, log_gamma) -> z`; see `nestedvi.blackjax_move`."""
+    """Any γ_k-invariant move, given as a function `(key, z, log_gamma) -> z`; see
+    `nestedvi.blackjax_move`.
+    """
 
     step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]
 

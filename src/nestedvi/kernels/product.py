@@ -1,4 +1,6 @@
-"""Kernels made of kernels: products that mix reparameterised and discrete parts, and extensions of a growing particle."""
+"""Kernels made of kernels: products that mix reparameterised and discrete parts, and extensions of
+a growing particle.
+"""
 
 from collections.abc import Mapping
 
@@ -15,8 +17,9 @@ __all__ = ["Append", "Field", "NextState", "ProductKernel"]
 class ProductKernel(AbstractKernel):
     """q(z' | z) = Π_n q_n(z'_n | z, z'_{earlier}) for particles that are dictionaries.
 
-    Parts are drawn in the order given. Part n sees a dictionary of the incoming particle, in which the fields drawn before it
-    carry their new values, so a continuous part may depend on a discrete one of the same move.
+    Parts are drawn in the order given. Part n sees a dictionary of the incoming particle, in which
+    the fields drawn before it carry their new values, so a continuous part may depend on a discrete
+    one of the same move.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -54,7 +57,9 @@ class ProductKernel(AbstractKernel):
 
 
 class Field(AbstractKernel):
-    """Lets a kernel for one field stand in a product: it sees only `z[name]` of the incoming dictionary."""
+    """Lets a kernel for one field stand in a product: it sees only `z[name]` of the incoming
+    dictionary.
+    """
 
     name: str = eqx.field(static=True)
     kernel: AbstractKernel
@@ -74,9 +79,11 @@ class Field(AbstractKernel):
 
 
 class Append(AbstractKernel):
-    """Extends a growing particle: z_{1:k} = z_{1:k-1} with one more entry drawn by `kernel` given the last one.
+    """Extends a growing particle: z_{1:k} = z_{1:k-1} with one more entry drawn by `kernel` given
+    the last one.
 
-    Particles are arrays whose leading axis is time. Used without a reverse kernel, γ_k is a density on z_{1:k}.
+    Particles are arrays whose leading axis is time. Used without a reverse kernel, γ_k is a density
+    on z_{1:k}.
     """
 
     kernel: AbstractKernel
@@ -100,9 +107,11 @@ class Append(AbstractKernel):
 
 
 class NextState(AbstractKernel):
-    """Replaces the field `state` of a particle that carries more (global variables): z_k ~ kernel(· | the whole particle).
+    """Replaces the field `state` of a particle that carries more (global variables): z_k ~ kernel(·
+    | the whole particle).
 
-    The kernel sees the whole incoming particle and draws a state; everything else is carried along. No reverse kernel.
+    The kernel sees the whole incoming particle and draws a state; everything else is carried along.
+    No reverse kernel.
     """
 
     kernel: AbstractKernel

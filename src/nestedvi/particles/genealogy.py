@@ -1,4 +1,6 @@
-"""Who descends from whom: trajectories and distinct ancestors from the ancestor indices of every level."""
+"""Who descends from whom: trajectories and distinct ancestors from the ancestor indices of every
+level.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,9 @@ __all__ = ["distinct_ancestors", "lineage", "num_distinct", "trajectories"]
 
 
 def lineage(ancestors: Int[Array, "moves particles"]) -> Int[Array, "levels particles"]:
-    """Row k: which particle of level k each final particle descends from. `ancestors[j]` leads from level j+2 to level j+1."""
+    """Row k: which particle of level k each final particle descends from. `ancestors[j]` leads from
+    level j+2 to level j+1.
+    """
     last = jnp.arange(ancestors.shape[1])
 
     def back(index: Ancestors, parents: Ancestors):
@@ -21,7 +25,9 @@ def lineage(ancestors: Int[Array, "moves particles"]) -> Int[Array, "levels part
 
 
 def trajectories(zs: PyTree, ancestors: Int[Array, "moves particles"]) -> PyTree:
-    """z_{1:K} of every final particle, from the particles of every level (leading axes levels, particles)."""
+    """z_{1:K} of every final particle, from the particles of every level (leading axes levels,
+    particles).
+    """
     index = lineage(ancestors)
     return jax.tree.map(lambda x: jax.vmap(lambda row, pick: row[pick])(x, index), zs)
 

@@ -1,7 +1,8 @@
 """Resampling: which ancestors survive, and what weights they leave with.
 
-A scheme is a deterministic function from uniforms and normalised weights to ancestors, so that tests can enumerate it.
-`Resampling` adds the rule for when; both keep proper weighting: after resampling every weight is the mean of the old ones.
+A scheme is a deterministic function from uniforms and normalised weights to ancestors, so that
+tests can enumerate it. `Resampling` adds the rule for when; both keep proper weighting: after
+resampling every weight is the mean of the old ones.
 """
 
 import abc
@@ -31,7 +32,9 @@ __all__ = [
 
 
 class Particles(NamedTuple):
-    """S weighted particles: z and the path's statistics of z with a leading particle axis, and log w."""
+    """S weighted particles: z and the path's statistics of z with a leading particle axis, and log
+    w.
+    """
 
     z: PyTree
     stats: PyTree
@@ -47,14 +50,17 @@ class AbstractScheme(eqx.Module):
 
 
 def _search(ends: Weights, points: Uniforms) -> Ancestors:
-    """searchsorted from the right. Comparing everything with everything is one fused loop, and faster until S² hurts."""
+    """searchsorted from the right. Comparing everything with everything is one fused loop, and
+    faster until S² hurts.
+    """
     method = "compare_all" if ends.shape[0] <= 512 else "sort"
     return jnp.searchsorted(ends, points, side="right", method=method)
 
 
 def _inverse_cdf(points: Uniforms, w_bar: Weights) -> Ancestors:
     cdf = jnp.cumsum(w_bar)
-    # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of weight zero.
+    # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of
+    # weight zero.
     picks = _search(cdf / cdf[-1], points)
     last = w_bar.shape[0] - 1 - jnp.argmax(w_bar[::-1] > 0)
     return jnp.minimum(picks, last)
@@ -76,7 +82,9 @@ class Stratified(AbstractScheme):
 
 
 def systematic(u: Scalar, w_bar: Weights, num: int) -> Ancestors:
-    """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they come in order."""
+    """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they
+    come in order.
+    """
     return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
 
 
@@ -113,13 +121,19 @@ SCHEMES: dict[str, type[AbstractScheme]] = {
 
 
 def take(particles: Particles, ancestors: Ancestors, log_w: LogWeights) -> Particles:
-    """The chosen particles with new weights. Everything in a `Particles` has a particle axis, nothing else is gathered."""
-    pick = lambda x: jnp.take(x, ancestors, axis=0)  # noqa: E731
+    """The chosen particles with new weights. Everything in a `Particles` has a particle axis,
+    nothing else is gathered.
+    """
+
+    def pick(x):
+        return jnp.take(x, ancestors, axis=0)
+
     return Particles(jax.tree.map(pick, particles.z), jax.tree.map(pick, particles.stats), log_w)
 
 
 class Resampling(eqx.Module):
-    """A scheme and the rule for when: `always`, `never`, or when ESS falls under a share of the particles.
+    """A scheme and the rule for when: `always`, `never`, or when ESS falls under a share of the
+    particles.
 
     ```python
     nvi.Resampling("systematic", when=0.5)
@@ -136,13 +150,17 @@ class Resampling(eqx.Module):
             scheme = SCHEMES[scheme]()
         if isinstance(when, str):
             if when not in ("always", "never"):
-                raise UnknownNameError("resampling rule", when, ["always", "never", "<a number in (0, 1]>"])
+                raise UnknownNameError(
+                    "resampling rule", when, ["always", "never", "<a number in (0, 1]>"]
+                )
         elif not 0.0 < float(when) <= 1.0:
             raise ValueError(f"An ESS threshold is a share of the particles in (0, 1]; got {when}.")
         self.scheme, self.when = scheme, when if isinstance(when, str) else float(when)
 
     def apply(self, u: Uniforms, particles: Particles) -> tuple[Particles, Ancestors, Flag]:
-        """Resampled particles, their ancestors and whether resampling took place; deterministic in `u`."""
+        """Resampled particles, their ancestors and whether resampling took place; deterministic in
+        `u`.
+        """
         num = particles.log_w.shape[0]
         stay = jnp.arange(num)
         if self.when == "never":
@@ -158,8 +176,9 @@ class Resampling(eqx.Module):
     def noise(self, keys: Key) -> Any:
         """What `__call__` needs at each of several levels, from a key a level.
 
-        Systematic resampling needs one uniform a level: drawing them together keeps a generator call out of the loop over
-        levels. For other schemes the keys themselves are passed on, so that memory does not grow with the number of levels.
+        Systematic resampling needs one uniform a level: drawing them together keeps a generator
+        call out of the loop over levels. For other schemes the keys themselves are passed on, so
+        that memory does not grow with the number of levels.
         """
         return jax.vmap(jax.random.uniform)(keys) if isinstance(self.scheme, Systematic) else keys
 

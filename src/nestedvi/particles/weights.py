@@ -1,4 +1,5 @@
-"""Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors, Pareto k̂.
+"""Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
+Pareto k̂.
 
 Functions of log weights act on the last axis.
 """
@@ -34,7 +35,9 @@ def ess(log_w: LogWeights) -> Scalar:
 
 
 def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"]) -> tuple[Scalar, Scalar]:
-    """log Ẑ from independent batches: the log of the mean Ẑ (unbiased in Z), and its standard error by the delta method."""
+    """log Ẑ from independent batches: the log of the mean Ẑ (unbiased in Z), and its standard error
+    by the delta method.
+    """
     num = log_Z_hats.shape[0]
     top = jnp.max(log_Z_hats)
     top = jnp.where(jnp.isneginf(top), 0.0, top)
@@ -45,9 +48,11 @@ def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"]) -> tuple[Scalar, Scal
 
 
 def khat(log_w) -> float:
-    """Pareto shape k̂ of the largest weights (Vehtari et al. 2024): above 0.7 the estimates should not be trusted.
+    """Pareto shape k̂ of the largest weights (Vehtari et al. 2024): above 0.7 the estimates should
+    not be trusted.
 
-    The generalised Pareto is fitted by the profile-likelihood estimator of Zhang and Stephens (2009), on the host in float64.
+    The generalised Pareto is fitted by the profile-likelihood estimator of Zhang and Stephens
+    (2009), on the host in float64.
     """
     log_w = np.asarray(log_w, dtype=np.float64)
     log_w = log_w[np.isfinite(log_w)]
@@ -58,7 +63,8 @@ def khat(log_w) -> float:
     largest = np.sort(log_w)[-tail - 1 :]
     spread = largest[-1] - largest[0]
     if spread < 0.01 or (spread < 1 and len(np.unique(np.round(largest, 4))) < 5):
-        # The largest are all but equal, or those of a few batches with one weight each: there is no tail.
+        # The largest are all but equal, or those of a few batches with one weight each: there is no
+        # tail.
         return float("-inf")
     weights = np.exp(largest - largest[-1])
     excess = np.maximum(weights[1:] - weights[0], np.finfo(np.float64).tiny)

@@ -14,15 +14,20 @@ __all__ = ["Annealing"]
 
 
 def _power(beta: Scalar, log_density: Scalar) -> Scalar:
-    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero silences them."""
+    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero
+    silences them.
+    """
     dead = jnp.isneginf(log_density)
-    return jnp.where(dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density))
+    return jnp.where(
+        dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density)
+    )
 
 
 class Annealing(AbstractFixedSupportPath):
     """γ_k(z) = base(z)^{1-β_k} target(z)^{β_k}; θ_k = β_k.
 
-    A particle's statistics are (log base, log target): they do not depend on θ, so each is evaluated once a particle.
+    A particle's statistics are (log base, log target): they do not depend on θ, so each is
+    evaluated once a particle.
     """
 
     base: AbstractDensity

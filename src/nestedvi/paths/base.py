@@ -2,10 +2,12 @@
 
 Level k sees the path through three things, all for one particle:
 
-* `thetas()`: what belongs to each level (θ_k: a β, an observation, a density's parameters), stacked on a leading axis K;
-* `stats(z)`: what the densities need of a particle. It is computed once per particle and travels with it, so that the
-  expensive part of γ_{k-1}(z_{k-1}) is not evaluated again at level k;
-* `log_gamma`, `log_gamma_prev`: both densities, up to a factor that they share (which cancels in the increment v_k).
+* `thetas()`: what belongs to each level (θ_k: a β, an observation, a density's parameters), stacked
+  on a leading axis K;
+* `stats(z)`: what the densities need of a particle. It is computed once per particle and travels
+  with it, so that the expensive part of γ_{k-1}(z_{k-1}) is not evaluated again at level k;
+* `log_gamma`, `log_gamma_prev`: both densities, up to a factor that they share (which cancels in
+  the increment v_k).
 
 A path refuses to move particles and to know how many there are.
 """
@@ -19,7 +21,13 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Particle, Scalar
 
-__all__ = ["AbstractFixedSupportPath", "AbstractPath", "AbstractPreparedPath", "at_level", "trainable_fields"]
+__all__ = [
+    "AbstractFixedSupportPath",
+    "AbstractPath",
+    "AbstractPreparedPath",
+    "at_level",
+    "trainable_fields",
+]
 
 
 class AbstractPath(eqx.Module):
@@ -32,7 +40,9 @@ class AbstractPath(eqx.Module):
 
     @abc.abstractmethod
     def thetas(self) -> Any:
-        """θ_1 … θ_K: a pytree with leading axis K, or a tuple of K pytrees when levels differ in structure."""
+        """θ_1 … θ_K: a pytree with leading axis K, or a tuple of K pytrees when levels differ in
+        structure.
+        """
 
     @abc.abstractmethod
     def stats(self, z: Particle) -> PyTree:
@@ -40,7 +50,9 @@ class AbstractPath(eqx.Module):
 
     @abc.abstractmethod
     def log_gamma(self, theta: PyTree, stats: PyTree, stats_prev: PyTree) -> Scalar:
-        """log γ_k at z_k, less the factor that γ_k and γ_{k-1} share; `stats_prev` is None at the first level."""
+        """log γ_k at z_k, less the factor that γ_k and γ_{k-1} share; `stats_prev` is None at the
+        first level.
+        """
 
     @abc.abstractmethod
     def log_gamma_prev(self, theta_prev: PyTree, stats_prev: PyTree) -> Scalar:
@@ -52,14 +64,17 @@ class AbstractPath(eqx.Module):
 
     @abc.abstractmethod
     def learned(self, theta: PyTree) -> PyTree:
-        """A pytree of booleans shaped like one level's θ_k: which of its leaves depend on the parameters when they are learned.
+        """A pytree of booleans shaped like one level's θ_k: which of its leaves depend on the
+        parameters when they are learned.
 
         An observation does not, and no derivative is taken with respect to it.
         """
 
 
 class AbstractFixedSupportPath(AbstractPath):
-    """A path whose densities all live on one space and share no factor; γ_k can be evaluated anywhere (MCMC needs that)."""
+    """A path whose densities all live on one space and share no factor; γ_k can be evaluated
+    anywhere (MCMC needs that).
+    """
 
     @abc.abstractmethod
     def log_density(self, theta: PyTree, stats: PyTree) -> Scalar:
@@ -76,23 +91,31 @@ class AbstractFixedSupportPath(AbstractPath):
 
 
 class AbstractPreparedPath(AbstractPath):
-    """A path whose later levels use something that is computed once for each particle of the first level.
+    """A path whose later levels use something that is computed once for each particle of the first
+    level.
 
-    What was drawn at the first level and never changes (global variables η) need be seen by an expensive function once, not at
-    every level: the prepared path holds a table with a row for each first-level particle, and particles remember their row. The
-    table is part of `thetas()`, so that its gradient is collected over all levels and pulled back once.
+    What was drawn at the first level and never changes (global variables η) need be seen by an
+    expensive function once, not at every level: the prepared path holds a table with a row for each
+    first-level particle, and particles remember their row. The table is part of `thetas()`, so that
+    its gradient is collected over all levels and pulled back once.
     """
 
     @abc.abstractmethod
     def prepare(self, z: PyTree) -> tuple["AbstractPreparedPath", PyTree]:
-        """The path with its table for S first-level particles (leading axis S), and those particles knowing their rows."""
+        """The path with its table for S first-level particles (leading axis S), and those particles
+        knowing their rows.
+        """
 
 
 def at_level(tree: PyTree, j: Any) -> PyTree:
-    """Entry (or slice) j of the leading axis that all arrays of a stack share; what is no array is the same at every level."""
+    """Entry (or slice) j of the leading axis that all arrays of a stack share; what is no array is
+    the same at every level.
+    """
     return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, tree)
 
 
 def trainable_fields(path: AbstractPath, *names: str) -> PyTree:
     """A mask that selects the floating-point arrays below the named fields, and nothing else."""
-    return jax.tree_util.tree_map_with_path(lambda at, x: at[0].name in names and eqx.is_inexact_array(x), path)
+    return jax.tree_util.tree_map_with_path(
+        lambda at, x: at[0].name in names and eqx.is_inexact_array(x), path
+    )

@@ -1,8 +1,10 @@
-"""State-space models with global variables: γ_0(η) = p(η) ψ_0(η), γ_k(η, z_{1:k}) = p(η, x_{1:k}, z_{1:k}) ψ_k(z_k, η).
+"""State-space models with global variables: γ_0(η) = p(η) ψ_0(η), γ_k(η, z_{1:k}) = p(η, x_{1:k},
+z_{1:k}) ψ_k(z_k, η).
 
-η is drawn at the first level and carried along; ψ_k stands for p(x_{k+1:K} | z_k, η), and ψ_K = 1, so that Z_K = p(x_{1:K}).
-A heuristic looks at η and all of x once for each first-level particle and leaves a message for every level; later levels only
-read them. Training therefore costs O(S K) where evaluating ψ_k anew at every level would cost O(S K²).
+η is drawn at the first level and carried along; ψ_k stands for p(x_{k+1:K} | z_k, η), and ψ_K = 1,
+so that Z_K = p(x_{1:K}). A heuristic looks at η and all of x once for each first-level particle and
+leaves a message for every level; later levels only read them. Training therefore costs O(S K) where
+evaluating ψ_k anew at every level would cost O(S K²).
 """
 
 import abc
@@ -29,7 +31,9 @@ __all__ = [
 
 
 class Latent(NamedTuple):
-    """A particle: the global variables η, the latest state z_k, and which first-level particle η came from."""
+    """A particle: the global variables η, the latest state z_k, and which first-level particle η
+    came from.
+    """
 
     eta: PyTree
     state: PyTree
@@ -57,7 +61,9 @@ class AbstractGlobalModel(eqx.Module):
 
 
 class Messages(NamedTuple):
-    """What a heuristic says of one η: log ψ_0(η), and for each of ψ_1 … ψ_K whatever `read` wants (leading axis K)."""
+    """What a heuristic says of one η: log ψ_0(η), and for each of ψ_1 … ψ_K whatever `read` wants
+    (leading axis K).
+    """
 
     first: Scalar
     later: PyTree
@@ -86,7 +92,9 @@ class NoMessages(AbstractMessages):
 
 
 class _Theta(NamedTuple):
-    """θ_k: the step k = 0 … K, x_k (x_1 at k = 0, where it is not used), and the messages of every first-level particle."""
+    """θ_k: the step k = 0 … K, x_k (x_1 at k = 0, where it is not used), and the messages of every
+    first-level particle.
+    """
 
     k: Any
     x: PyTree
@@ -97,7 +105,8 @@ class _Theta(NamedTuple):
 class GlobalStateSpace(AbstractPreparedPath):
     """K+1 densities for K observations: η first, then one state a level. Particles are `Latent`.
 
-    Proposals: `WithoutState(q(η), state)` at the first level, then `NextState(kernel)` without a reverse kernel.
+    Proposals: `WithoutState(q(η), state)` at the first level, then `NextState(kernel)` without a
+    reverse kernel.
     """
 
     model: AbstractGlobalModel
@@ -117,7 +126,9 @@ class GlobalStateSpace(AbstractPreparedPath):
     def prepare(self, z: Latent) -> tuple["GlobalStateSpace", Latent]:
         rows = jnp.arange(z.origin.shape[0], dtype=z.origin.dtype)
         # Not tree_at: the field is empty before.
-        return GlobalStateSpace(self.model, self.observations, self.heuristic, z.eta), z._replace(origin=rows)
+        return GlobalStateSpace(self.model, self.observations, self.heuristic, z.eta), z._replace(
+            origin=rows
+        )
 
     def thetas(self) -> _Theta:
         steps = jnp.arange(self.num_levels)
@@ -125,8 +136,15 @@ class GlobalStateSpace(AbstractPreparedPath):
         if self.eta is None:
             return _Theta(steps, x, None, None)
         table = jax.vmap(lambda eta: self.heuristic.messages(eta, self.observations))(self.eta)
-        first = jnp.zeros((self.num_levels, *table.first.shape), table.first.dtype).at[0].set(table.first)
-        pad = lambda m: jnp.concatenate([jnp.zeros_like(m[:, :1]), m], axis=1).swapaxes(0, 1)  # noqa: E731
+        first = (
+            jnp.zeros((self.num_levels, *table.first.shape), table.first.dtype)
+            .at[0]
+            .set(table.first)
+        )
+
+        def pad(m):
+            return jnp.concatenate([jnp.zeros_like(m[:, :1]), m], axis=1).swapaxes(0, 1)
+
         return _Theta(steps, x, first, jax.tree.map(pad, table.later))
 
     def stats(self, z: Latent) -> Latent:
@@ -139,15 +157,25 @@ class GlobalStateSpace(AbstractPreparedPath):
         begin = self.model.log_initial(state, eta)
         go_on = self.model.log_transition(state, stats_prev.state, eta)
         log_state = jnp.where(theta.k == 1, begin, go_on)
-        return log_state + self.model.log_observation(theta.x, state, eta) + self._log_psi(theta, stats)
+        return (
+            log_state
+            + self.model.log_observation(theta.x, state, eta)
+            + self._log_psi(theta, stats)
+        )
 
     def log_gamma_prev(self, theta_prev: _Theta, stats_prev: Latent) -> Scalar:
-        return jnp.where(theta_prev.k == 0, theta_prev.first[stats_prev.origin], self._log_psi(theta_prev, stats_prev))
+        return jnp.where(
+            theta_prev.k == 0,
+            theta_prev.first[stats_prev.origin],
+            self._log_psi(theta_prev, stats_prev),
+        )
 
     def log_psi(self, k: Any, eta: PyTree, state: PyTree) -> Scalar:
         """log ψ_k(z_k, η) for any η, looked at anew; k = 0 … K."""
         first, later = self.heuristic.messages(eta, self.observations)
-        here = jax.tree.map(lambda m: jax.lax.dynamic_index_in_dim(m, jnp.maximum(k - 1, 0), keepdims=False), later)
+        here = jax.tree.map(
+            lambda m: jax.lax.dynamic_index_in_dim(m, jnp.maximum(k - 1, 0), keepdims=False), later
+        )
         log_later = jnp.where(k == self.num_steps, 0.0, self.heuristic.read(here, state))
         return jnp.where(k == 0, first, log_later)
 
@@ -159,12 +187,18 @@ class GlobalStateSpace(AbstractPreparedPath):
         return trainable_fields(self, "heuristic")
 
     def learned(self, theta: _Theta) -> PyTree:
-        on = lambda tree, flag: jax.tree.map(lambda _: flag, tree)  # noqa: E731
-        return _Theta(on(theta.k, False), on(theta.x, False), on(theta.first, True), on(theta.message, True))
+        def on(tree, flag):
+            return jax.tree.map(lambda _: flag, tree)
+
+        return _Theta(
+            on(theta.k, False), on(theta.x, False), on(theta.first, True), on(theta.message, True)
+        )
 
 
 class WithoutState(AbstractSampleable):
-    """q(η) as the proposal of the first level: no state yet, `state` only gives its shape and type."""
+    """q(η) as the proposal of the first level: no state yet, `state` only gives its shape and
+    type.
+    """
 
     eta: AbstractSampleable
     state: PyTree

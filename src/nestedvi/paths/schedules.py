@@ -1,4 +1,6 @@
-"""Annealing schedules β_1 = 0 < … < β_K = 1: linear, given, and learned (monotone by construction)."""
+"""Annealing schedules β_1 = 0 < … < β_K = 1: linear, given, and learned (monotone by
+construction).
+"""
 
 import abc
 
@@ -10,13 +12,22 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import PerLevel
 
-__all__ = ["AbstractSchedule", "GivenSchedule", "LearnedSchedule", "LinearSchedule", "check_num_levels"]
+__all__ = [
+    "AbstractSchedule",
+    "GivenSchedule",
+    "LearnedSchedule",
+    "LinearSchedule",
+    "check_num_levels",
+]
 
 
 def check_num_levels(num_levels: int) -> None:
     """A nested sampler has an initial density and a target: K ≥ 2."""
     if num_levels < 2:
-        raise ValueError(f"A path needs at least 2 levels (an initial density and a target); got K = {num_levels}.")
+        raise ValueError(
+            "A path needs at least 2 levels (an initial density and a target); got K ="
+            f" {num_levels}."
+        )
 
 
 class AbstractSchedule(eqx.Module):
@@ -66,8 +77,8 @@ class GivenSchedule(AbstractSchedule):
         if falls:
             k = falls[0]
             raise ValueError(
-                f"A schedule must rise strictly; got β_{k + 1} = {values[k]} after β_{k} = {values[k - 1]}. "
-                "Sort the values and drop repeats."
+                f"A schedule must rise strictly; got β_{k + 1} = {values[k]} after β_{k} ="
+                f" {values[k - 1]}. Sort the values and drop repeats."
             )
         self.values = values
 
@@ -80,7 +91,9 @@ class GivenSchedule(AbstractSchedule):
 
 
 class LearnedSchedule(AbstractSchedule):
-    """β_k = Σ_{j<k} softmax(logits)_j: rises strictly from 0 to 1 whatever the logits; starts linear (or at `init`)."""
+    """β_k = Σ_{j<k} softmax(logits)_j: rises strictly from 0 to 1 whatever the logits; starts
+    linear (or at `init`).
+    """
 
     logits: Float[Array, " increments"]
 
@@ -88,7 +101,9 @@ class LearnedSchedule(AbstractSchedule):
         check_num_levels(num_levels)
         start = LinearSchedule(num_levels).betas() if init is None else GivenSchedule(init).betas()
         if start.shape[0] != num_levels:
-            raise ValueError(f"The initial schedule must have K = {num_levels} values; got {start.shape[0]}.")
+            raise ValueError(
+                f"The initial schedule must have K = {num_levels} values; got {start.shape[0]}."
+            )
         increments = jnp.log(jnp.diff(start))
         self.logits = increments - jnp.mean(increments)
 

@@ -1,8 +1,10 @@
-"""Growing support: γ_k(z_{1:k}) = p(x_{1:k}, z_{1:k}) ψ_k(z_k) for a state-space model with heuristic factors ψ.
+"""Growing support: γ_k(z_{1:k}) = p(x_{1:k}, z_{1:k}) ψ_k(z_k) for a state-space model with
+heuristic factors ψ.
 
-The particle at level k is the latest state z_k (with any global variables carried along in its pytree); earlier states
-are recovered from the recorded ancestors. γ_k and γ_{k-1} share p(x_{1:k-1}, z_{1:k-1}), which cancels in v_k and carries
-no gradient of ψ: the path leaves it out. It therefore refuses to learn parameters of p itself.
+The particle at level k is the latest state z_k (with any global variables carried along in its
+pytree); earlier states are recovered from the recorded ancestors. γ_k and γ_{k-1} share
+p(x_{1:k-1}, z_{1:k-1}), which cancels in v_k and carries no gradient of ψ: the path leaves it out.
+It therefore refuses to learn parameters of p itself.
 """
 
 import abc
@@ -43,7 +45,8 @@ class NoHeuristic(eqx.Module):
 
 
 class StateSpace(AbstractPath):
-    """The densities γ_k(z_{1:k}) ∝ p(x_{1:k}, z_{1:k}) ψ_k(z_k); ψ_K = 1 always, so that Z_K = p(x_{1:K}).
+    """The densities γ_k(z_{1:k}) ∝ p(x_{1:k}, z_{1:k}) ψ_k(z_k); ψ_K = 1 always, so that Z_K =
+    p(x_{1:K}).
 
     `heuristic(k, z)` returns log ψ_k(z) for k = 1 … K-1; its arrays are the parameters θ.
     """
@@ -68,7 +71,9 @@ class StateSpace(AbstractPath):
     def log_gamma(self, theta: tuple[Any, Any], stats: Particle, stats_prev: Particle) -> Scalar:
         k, x = theta
         first = stats_prev is None
-        log_state = self.model.log_initial(stats) if first else self.model.log_transition(stats, stats_prev)
+        log_state = (
+            self.model.log_initial(stats) if first else self.model.log_transition(stats, stats_prev)
+        )
         return log_state + self.model.log_observation(x, stats) + self._log_heuristic(k, stats)
 
     def log_gamma_prev(self, theta_prev: tuple[Any, Any], stats_prev: Particle) -> Scalar:

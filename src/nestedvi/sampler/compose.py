@@ -1,7 +1,8 @@
 """Samplers written down as programs: `compose(propose(…), resample(…), propose(…), extend(…), …)`.
 
-Each combinator keeps proper weighting (Stites, Zimmermann et al. 2021), so any composition is a valid sampler; `compose`
-returns a `NestedSampler`, which runs, trains and is evaluated like every other.
+Each combinator keeps proper weighting (Stites, Zimmermann et al. 2021), so any composition is a
+valid sampler; `compose` returns a `NestedSampler`, which runs, trains and is evaluated like every
+other.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ __all__ = ["compose", "extend", "propose", "resample"]
 
 
 class _Stage(NamedTuple):
-    """One combinator's contribution: a proposal or transition with the density it targets, or a resampling rule."""
+    """One combinator's contribution: a proposal or transition with the density it targets, or a
+    resampling rule.
+    """
 
     mover: AbstractSampleable | AbstractTransition | None
     density: AbstractDensity | None
@@ -28,16 +31,20 @@ class _Stage(NamedTuple):
 def propose(via: Any, target: Any, *, learn_target: bool = False) -> _Stage:
     """Moves particles by `via` and reweights them for `target`.
 
-    First in a program, `via` is a distribution q_1; later it is a transition, or a pair (forward kernel, reverse kernel).
+    First in a program, `via` is a distribution q_1; later it is a transition, or a pair (forward
+    kernel, reverse kernel).
     """
     if isinstance(via, tuple):
         if len(via) != 2:
-            raise TypeError(f"propose wants a pair (forward kernel, reverse kernel); got a tuple of {len(via)}.")
+            raise TypeError(
+                f"propose wants a pair (forward kernel, reverse kernel); got a tuple of {len(via)}."
+            )
         via = Transition(*via)
     elif isinstance(via, AbstractKernel):
         raise TypeError(
-            f"{type(via).__name__} alone moves particles on a fixed space and needs a reverse kernel: "
-            "propose((forward, reverse), target). If the particle grows instead, use extend(kernel, target)."
+            f"{type(via).__name__} alone moves particles on a fixed space and needs a reverse"
+            " kernel: propose((forward, reverse), target). If the particle grows instead, use"
+            " extend(kernel, target)."
         )
     elif not isinstance(via, AbstractTransition):
         via = as_sampleable(via)
@@ -45,7 +52,9 @@ def propose(via: Any, target: Any, *, learn_target: bool = False) -> _Stage:
 
 
 def extend(kernel: AbstractKernel, target: Any, *, learn_target: bool = False) -> _Stage:
-    """Appends one more entry, drawn by `kernel` given the last, and reweights for `target` on the longer particle."""
+    """Appends one more entry, drawn by `kernel` given the last, and reweights for `target` on the
+    longer particle.
+    """
     return _Stage(Transition(Append(kernel)), as_density(target), None, learn_target)
 
 
@@ -57,7 +66,9 @@ def resample(scheme: str | AbstractScheme = "systematic", when: str | float = "a
 def compose(*stages: _Stage) -> NestedSampler:
     """The sampler that runs the stages in order."""
     if not stages or not isinstance(stages[0].mover, AbstractSampleable):
-        raise ValueError("A program starts with propose(q_1, target) for a distribution q_1 that can be sampled.")
+        raise ValueError(
+            "A program starts with propose(q_1, target) for a distribution q_1 that can be sampled."
+        )
     densities, transitions, rules, learn = [stages[0].density], [], [], [stages[0].learn]
     pending: Resampling | None = None
     for stage in stages[1:]:
@@ -67,12 +78,19 @@ def compose(*stages: _Stage) -> NestedSampler:
             pending = stage.resampling
             continue
         if not isinstance(stage.mover, AbstractTransition):
-            raise ValueError("Only the first stage of a program may be a distribution; later ones are transitions.")
+            raise ValueError(
+                "Only the first stage of a program may be a distribution; later ones are"
+                " transitions."
+            )
         transitions.append(stage.mover)
         densities.append(stage.density)
         learn.append(stage.learn)
         rules.append(pending or Resampling(when="never"))
         pending = None
     if pending is not None:
-        raise ValueError("A program ends with a move: a last resample would only add noise to the weights.")
-    return NestedSampler(stages[0].mover, Sequential(densities, learn), tuple(transitions), tuple(rules))
+        raise ValueError(
+            "A program ends with a move: a last resample would only add noise to the weights."
+        )
+    return NestedSampler(
+        stages[0].mover, Sequential(densities, learn), tuple(transitions), tuple(rules)
+    )

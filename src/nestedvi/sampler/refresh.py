@@ -1,8 +1,10 @@
-"""Refreshing global variables: between levels an MCMC move of η that leaves γ_k(η, z_{1:k}) invariant, and so the weights alone.
+"""Refreshing global variables: between levels an MCMC move of η that leaves γ_k(η, z_{1:k})
+invariant, and so the weights alone.
 
-Resampling lets few of the first level's η survive a long series; moves make new ones. A move needs p(x_{1:k}, z_{1:k} | η) as a
-function of η, which a memory of sufficient statistics gives. After a move the heuristic looks at the new η once, as at the first
-level: a run with R refreshes costs about R + 1 times the heuristic. It is for evaluation; training keeps η as drawn.
+Resampling lets few of the first level's η survive a long series; moves make new ones. A move needs
+p(x_{1:k}, z_{1:k} | η) as a function of η, which a memory of sufficient statistics gives. After a
+move the heuristic looks at the new η once, as at the first level: a run with R refreshes costs
+about R + 1 times the heuristic. It is for evaluation; training keeps η as drawn.
 """
 
 import abc
@@ -36,12 +38,18 @@ class AbstractRefresh(eqx.Module):
         """The memory after some more states and their observations (leading axis steps)."""
 
     @abc.abstractmethod
-    def move(self, key: Key, z: Latent, memory: PyTree, k: Int[Array, ""], path: GlobalStateSpace) -> tuple[PyTree, Scalar]:
-        """A new η, from a move that leaves γ_k(· , z_{1:k}) invariant, and its rate of acceptance."""
+    def move(
+        self, key: Key, z: Latent, memory: PyTree, k: Int[Array, ""], path: GlobalStateSpace
+    ) -> tuple[PyTree, Scalar]:
+        """A new η, from a move that leaves γ_k(· , z_{1:k}) invariant, and its rate of
+        acceptance.
+        """
 
 
 class RefreshedRun(NamedTuple):
-    """Weighted particles for γ_K, their ESS and log Ẑ, and the rate of acceptance at each refresh."""
+    """Weighted particles for γ_K, their ESS and log Ẑ, and the rate of acceptance at each
+    refresh.
+    """
 
     particles: Particles
     acceptance: Float[Array, " refreshes"]
@@ -57,18 +65,28 @@ class RefreshedRun(NamedTuple):
         return ess(self.particles.log_w)
 
 
-def run_refreshed(key: Key, sampler: NestedSampler, num_particles: int, refresh: AbstractRefresh, *, every: int) -> RefreshedRun:
-    """Runs a sampler of a `GlobalStateSpace` path; η is refreshed before the first state and then after every `every` states."""
+def run_refreshed(
+    key: Key, sampler: NestedSampler, num_particles: int, refresh: AbstractRefresh, *, every: int
+) -> RefreshedRun:
+    """Runs a sampler of a `GlobalStateSpace` path; η is refreshed before the first state and then
+    after every `every` states.
+    """
     path = sampler.path
     if not isinstance(path, GlobalStateSpace):
-        raise TypeError(f"Only η of a GlobalStateSpace path can be refreshed; this path is a {type(path).__name__}.")
+        raise TypeError(
+            "Only η of a GlobalStateSpace path can be refreshed; this path is a"
+            f" {type(path).__name__}."
+        )
     if every < 1 or path.num_steps % every:
         raise ValueError(f"`every` must divide the number of steps, {path.num_steps}; got {every}.")
     key_first, key_rest, key_refresh = jax.random.split(key, 3)
     start = nothing_in(num_particles)
     particles = outgoing(start, terms(key_first, start, sampler.first_level(), path))
     segments = path.num_steps // every
-    fold = lambda tree: jax.tree.map(lambda x: x.reshape(segments, every, *x.shape[1:]), tree)  # noqa: E731
+
+    def fold(tree):
+        return jax.tree.map(lambda x: x.reshape(segments, every, *x.shape[1:]), tree)
+
     noise, observations = fold(level_noise(sampler, key_rest)), fold(path.observations)
     always = Resampling("systematic", "always")
 
@@ -79,8 +97,13 @@ def run_refreshed(key: Key, sampler: NestedSampler, num_particles: int, refresh:
         # Moves are for copies to become different: resample before them, not after.
         particles, picks, _ = always(always.noise(key_resample[None])[0], particles)
         memory = jax.tree.map(lambda m: m[picks], memory)
-        move = lambda key, z, m: refresh.move(key, z, m, i * every, path)  # noqa: E731
-        eta, accepted = jax.vmap(move)(jax.random.split(key_move, num_particles), particles.z, memory)
+
+        def move(key, z, m):
+            return refresh.move(key, z, m, i * every, path)
+
+        eta, accepted = jax.vmap(move)(
+            jax.random.split(key_move, num_particles), particles.z, memory
+        )
         prepared, particles = prepare(sampler, particles._replace(z=particles.z._replace(eta=eta)))
         arrays, rebuild = level_arrays(prepared)
         arrays = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * every, every), arrays)
@@ -94,7 +117,9 @@ def run_refreshed(key: Key, sampler: NestedSampler, num_particles: int, refresh:
 
         particles, (states, ancestors) = jax.lax.scan(body, particles, (arrays, noise))
         index = lineage(ancestors)
-        trajectory = jax.tree.map(lambda s: jax.vmap(lambda row, pick: row[pick], out_axes=1)(s, index[1:]), states)
+        trajectory = jax.tree.map(
+            lambda s: jax.vmap(lambda row, pick: row[pick], out_axes=1)(s, index[1:]), states
+        )
         memory = jax.tree.map(lambda m: m[index[0]], memory)
         memory = jax.vmap(lambda m, s: refresh.remember(m, s, xs))(memory, trajectory)
         return (particles, memory), jnp.mean(accepted)

@@ -1,7 +1,9 @@
-"""Amortised training: one set of networks makes a sampler for each instance of a data set, and learns from all of them.
+"""Amortised training: one set of networks makes a sampler for each instance of a data set, and
+learns from all of them.
 
-A program maps an instance to a `NestedSampler`. A step draws a batch of instances, takes each sampler's gradient as `schedules`
-does, and pulls it back through the program. An instance whose gradient is not finite is left out of the batch and counted.
+A program maps an instance to a `NestedSampler`. A step draws a batch of instances, takes each
+sampler's gradient as `schedules` does, and pulls it back through the program. An instance whose
+gradient is not finite is left out of the batch and counted.
 """
 
 from collections.abc import Callable
@@ -27,7 +29,9 @@ __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised
 
 
 class AmortisedRecord(NamedTuple):
-    """What every step reported, as means over its batch: leading axis steps, then restarts if there are several."""
+    """What every step reported, as means over its batch: leading axis steps, then restarts if there
+    are several.
+    """
 
     log_Z_hat: Float[np.ndarray, "steps *restarts"]
     ess: Float[np.ndarray, "steps *restarts"]
@@ -36,7 +40,9 @@ class AmortisedRecord(NamedTuple):
 
 
 class AmortisedFit(NamedTuple):
-    """A trained program, the record of its training, the number of instances left out of their batch, and the time spent."""
+    """A trained program, the record of its training, the number of instances left out of their
+    batch, and the time spent.
+    """
 
     program: Any
     record: AmortisedRecord
@@ -49,18 +55,38 @@ class AmortisedFit(NamedTuple):
 class AmortisedTrainer(AbstractLearner):
     """Learns a program from instances to samplers."""
 
-    def __init__(self, program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average):
+    def __init__(
+        self,
+        program,
+        objective,
+        data,
+        optimiser,
+        schedule,
+        num_particles,
+        batch_size,
+        restarts,
+        average,
+    ):
         get_schedule(schedule)
         if schedule == "level-parallel":
             raise ValueError(
-                "Level-parallel training keeps one sampler's particles between steps; here each step has other samplers."
+                "Level-parallel training keeps one sampler's particles between steps; here each"
+                " step has other samplers."
             )
-        self.objective, self.schedule, self.num_particles, self.batch_size = objective, schedule, num_particles, batch_size
+        self.objective, self.schedule, self.num_particles, self.batch_size = (
+            objective,
+            schedule,
+            num_particles,
+            batch_size,
+        )
         self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
         self.restarts, self.average = restarts, average
         sizes = {np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(data)}
         if len(sizes) != 1 or 0 in sizes:
-            raise ValueError(f"Every array of the data needs one leading axis of instances; got leading sizes {sorted(sizes)}.")
+            raise ValueError(
+                "Every array of the data needs one leading axis of instances; got leading sizes"
+                f" {sorted(sizes)}."
+            )
         (self.num_instances,) = sizes
         self.shared = jax.tree.map(jnp.asarray, data)
         self.adopt(program, eqx.is_inexact_array)
@@ -76,17 +102,27 @@ class AmortisedTrainer(AbstractLearner):
         def flows(params, fixed, data):
             sampler = self.program(params, fixed)(jax.tree.map(lambda x: x[0], data))
             if not isinstance(sampler, NestedSampler):
-                raise TypeError(f"The program must make a NestedSampler from one instance; got {type(sampler).__name__}.")
+                raise TypeError(
+                    "The program must make a NestedSampler from one instance; got"
+                    f" {type(sampler).__name__}."
+                )
             if not any(jax.tree.leaves(self.objective.trainable(sampler))):
-                raise ValueError(f"Nothing to learn: no parameters in the groups {sorted(self.objective.learn)} of the samplers.")
+                raise ValueError(
+                    f"Nothing to learn: no parameters in the groups {sorted(self.objective.learn)}"
+                    " of the samplers."
+                )
             self.objective.flow(sampler.level(2).transition)
 
-        jax.eval_shape(flows, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared)
+        jax.eval_shape(
+            flows, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared
+        )
 
     def program(self, params: PyTree, fixed: PyTree) -> Any:
         return eqx.combine(params, fixed, self.static)
 
-    def gradient(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any) -> Gradient:
+    def gradient(
+        self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any
+    ) -> Gradient:
         key_batch, key_levels = jax.random.split(key)
         picks = jax.random.randint(key_batch, (self.batch_size,), 0, self.num_instances)
         batch = jax.tree.map(lambda x: x[picks], shared)
@@ -94,12 +130,22 @@ class AmortisedTrainer(AbstractLearner):
         def one(key, x):
             sampler = self.program(params, fixed)(x)
             mask = self.objective.trainable(sampler)
-            result = gradient(key, sampler, self.objective, self.num_particles, schedule=self.schedule)
+            result = gradient(
+                key, sampler, self.objective, self.num_particles, schedule=self.schedule
+            )
             _, pull = jax.vjp(lambda p: eqx.filter(self.program(p, fixed)(x), mask), params)
             (grads,) = pull(result.grads)
-            whole = jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda g: jnp.all(jnp.isfinite(g)), grads), jnp.array(True))
+            whole = jax.tree.reduce(
+                jnp.logical_and,
+                jax.tree.map(lambda g: jnp.all(jnp.isfinite(g)), grads),
+                jnp.array(True),
+            )
             divergence = jnp.sum(result.info.level_divergence)
-            return grads, whole & jnp.all(result.finite), (result.info.log_Z_hat, result.info.ess, divergence)
+            return (
+                grads,
+                whole & jnp.all(result.finite),
+                (result.info.log_Z_hat, result.info.ess, divergence),
+            )
 
         grads, good, measures = jax.vmap(one)(jax.random.split(key_levels, self.batch_size), batch)
         count = jnp.maximum(jnp.sum(good), 1)
@@ -150,20 +196,25 @@ def fit_amortised(
 
     **Arguments:**
 
-    - `program`: an `eqx.Module` that makes a `NestedSampler` from one instance. Its floating-point arrays are what is learned;
-      write constants as Python numbers.
+    - `program`: an `eqx.Module` that makes a `NestedSampler` from one instance. Its floating-point
+      arrays are what is learned; write constants as Python numbers.
     - `data`: a pytree of arrays with a leading axis of instances, kept on the device.
-    - `objective`: by default the reverse KL; its groups say which parts of the samplers pass gradients to the program.
+    - `objective`: by default the reverse KL; its groups say which parts of the samplers pass
+      gradients to the program.
     - `batch_size`: instances a step, drawn at random.
 
-    The others are those of `fit`. An instance with a non-finite gradient is left out of its batch and counted in `dropped`.
+    The others are those of `fit`. An instance with a non-finite gradient is left out of its batch
+    and counted in `dropped`.
     """
     if num_steps < 1 or num_particles < 1 or batch_size < 1:
         raise ValueError(
-            f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps}, {num_particles} and {batch_size}."
+            f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps},"
+            f" {num_particles} and {batch_size}."
         )
     objective = as_objective(objective)
-    trainer = AmortisedTrainer(program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average)
+    trainer = AmortisedTrainer(
+        program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average
+    )
     done = train(
         key,
         trainer,
@@ -174,4 +225,11 @@ def fit_amortised(
         max_nonfinite=max_nonfinite,
     )
     learned = trainer.program(done.params, trainer.fixed)
-    return AmortisedFit(learned, done.record, int(done.record.dropped.sum()), done.num_steps, done.seconds, done.step_seconds)
+    return AmortisedFit(
+        learned,
+        done.record,
+        int(done.record.dropped.sum()),
+        done.num_steps,
+        done.seconds,
+        done.step_seconds,
+    )

@@ -1,4 +1,6 @@
-"""How two trainings are told apart: digests of arrays, and probes of what is made of functions and has no digest."""
+"""How two trainings are told apart: digests of arrays, and probes of what is made of functions and
+has no digest.
+"""
 
 import hashlib
 import re
@@ -18,7 +20,9 @@ _PROBED_STEPS = (0, 10, 100, 1000, 10_000, 100_000)
 
 
 def digest_static(static: PyTree) -> str:
-    """Everything of a module that is not an array (resampling rules, schedules, step counts), without memory addresses."""
+    """Everything of a module that is not an array (resampling rules, schedules, step counts),
+    without memory addresses.
+    """
     return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(static)).encode()).hexdigest()[:16]
 
 
@@ -30,18 +34,37 @@ def digest_arrays(tree: PyTree) -> str:
     return digest.hexdigest()[:16]
 
 
-def probe_optimiser(optimiser: optax.GradientTransformation, params: PyTree, opt_state: Any) -> Float[Array, " probes"]:
-    """An optimiser is made of closures: its answers to changing gradients, early and late in training, tell two apart."""
+def probe_optimiser(
+    optimiser: optax.GradientTransformation, params: PyTree, opt_state: Any
+) -> Float[Array, " probes"]:
+    """An optimiser is made of closures: its answers to changing gradients, early and late in
+    training, tell two apart.
+    """
     sizes = []
     for i, step in enumerate(_PROBED_STEPS):
-        at_step = lambda x, step=step: jnp.full_like(x, step) if jnp.issubdtype(x.dtype, jnp.integer) else x  # noqa: E731
-        grads = jax.tree.map(lambda x, size=0.1 * (-1) ** i / (i + 1): jnp.full_like(x, size), params)
+
+        def at_step(x, step=step):
+            return jnp.full_like(x, step) if jnp.issubdtype(x.dtype, jnp.integer) else x
+
+        grads = jax.tree.map(
+            lambda x, size=0.1 * (-1) ** i / (i + 1): jnp.full_like(x, size), params
+        )
         updates, opt_state = optimiser.update(grads, jax.tree.map(at_step, opt_state), params)
         sizes.append(sum(jnp.sum(jnp.abs(u)) for u in jax.tree.leaves(updates)))
     return jnp.stack(sizes)
 
 
 def describe_objective(objective: Objective) -> dict[str, Any]:
-    """The same text in every process, which a set's own order is not; a divergence given by a function is told by its values."""
-    fields = {name: sorted(x) if isinstance(x, frozenset) else repr(x) for name, x in vars(objective).items()}
-    return {**fields, "slope": [f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))]}
+    """The same text in every process, which a set's own order is not; a divergence given by a
+    function is told by its values.
+    """
+    fields = {
+        name: sorted(x) if isinstance(x, frozenset) else repr(x)
+        for name, x in vars(objective).items()
+    }
+    return {
+        **fields,
+        "slope": [
+            f"{x:.5g}" for x in np.asarray(objective.divergence.slope(jnp.array([-2.0, 1.0])))
+        ],
+    }

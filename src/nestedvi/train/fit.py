@@ -1,4 +1,6 @@
-"""Training a nested sampler: what is learned of it, step by step, by the schedules; the loop is `loop`'s."""
+"""Training a nested sampler: what is learned of it, step by step, by the schedules; the loop is
+`loop`'s.
+"""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,9 @@ __all__ = ["Fit", "Record", "Trainer", "fit"]
 
 
 class Record(NamedTuple):
-    """What every step reported: leading axis steps, then restarts if there are several. `level_*` end in an axis K."""
+    """What every step reported: leading axis steps, then restarts if there are several. `level_*`
+    end in an axis K.
+    """
 
     log_Z_hat: Float[np.ndarray, "steps *restarts"]
     ess: Float[np.ndarray, "steps *restarts"]
@@ -32,8 +36,9 @@ class Record(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A trained sampler, the record of its training, how many updates each level's gradient spoilt, the seconds spent, and
-    the median time of a step (NaN if nothing ran after the first chunk, which compiles)."""
+    """A trained sampler, the record of its training, how many updates each level's gradient spoilt,
+    the seconds spent, and the median time of a step (NaN if nothing ran after the first chunk,
+    which compiles)."""
 
     sampler: NestedSampler
     record: Record
@@ -63,22 +68,29 @@ def fit(
 
     **Arguments:**
 
-    - `objective`: what to minimise over what; by default the reverse KL over forward and reverse kernels.
+    - `objective`: what to minimise over what; by default the reverse KL over forward and reverse
+      kernels.
     - `num_particles`: S, the particles at every level.
     - `optimiser`: any optax optimiser; Adam with 1e-3 by default.
-    - `schedule`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K on an accelerator).
-    - `restarts`: train that many samplers side by side; `sampler` must then have been built with a leading axis of that size on
-      every array (`nvi.stack(make, key, restarts)`).
+    - `schedule`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K
+      on an accelerator).
+    - `restarts`: train that many samplers side by side; `sampler` must then have been built with a
+      leading axis of that size on every array (`nvi.stack(make, key, restarts)`).
     - `progress`: True for a live bar, or an object with `start`, `update` and `stop`.
-    - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it every `checkpoint_seconds`, at
-      the end, and on Ctrl-C.
-    - `average`: return the exponential moving average of the parameters with this decay (0.999, say) instead of the last ones; it
-      takes out the noise that a constant learning rate leaves in them.
-    - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is skipped and counted.
+    - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it
+      every `checkpoint_seconds`, at the end, and on Ctrl-C.
+    - `average`: return the exponential moving average of the parameters with this decay (0.999,
+      say) instead of the last ones; it takes out the noise that a constant learning rate leaves in
+      them.
+    - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is
+      skipped and counted.
     """
     objective = as_objective(objective)
     if num_steps < 1 or num_particles < 1:
-        raise ValueError(f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and {num_particles}.")
+        raise ValueError(
+            f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and"
+            f" {num_particles}."
+        )
     trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts, average)
     done = train(
         key,
@@ -90,13 +102,17 @@ def fit(
         max_nonfinite=max_nonfinite,
     )
     learned = trainer.sampler(done.params, trainer.fixed)
-    return Fit(learned, Record(*done.record), done.skipped, done.num_steps, done.seconds, done.step_seconds)
+    return Fit(
+        learned, Record(*done.record), done.skipped, done.num_steps, done.seconds, done.step_seconds
+    )
 
 
 class Trainer(AbstractLearner):
     """Learns a sampler, or several restarts of one under vmap."""
 
-    def __init__(self, sampler, objective, optimiser, schedule, num_particles, restarts, average=None):
+    def __init__(
+        self, sampler, objective, optimiser, schedule, num_particles, restarts, average=None
+    ):
         self.objective, self.schedule = objective, schedule
         self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
         self.num_particles, self.restarts, self.average = num_particles, restarts, average
@@ -105,8 +121,8 @@ class Trainer(AbstractLearner):
         trainable = objective.trainable(one)
         if not any(jax.tree.leaves(trainable)):
             raise ValueError(
-                f"Nothing to learn: no parameters in the groups {sorted(objective.learn)} of this sampler. "
-                "Plain AIS and SMC are run with evaluate(), not fitted."
+                f"Nothing to learn: no parameters in the groups {sorted(objective.learn)} of this"
+                " sampler. Plain AIS and SMC are run with evaluate(), not fitted."
             )
         # Options that contradict the sampler's kernels are said before anything is compiled.
         for k in range(2, one.num_levels + 1):
@@ -116,12 +132,23 @@ class Trainer(AbstractLearner):
     def sampler(self, params: PyTree, fixed: PyTree) -> NestedSampler:
         return eqx.combine(params, fixed, self.static)
 
-    def gradient(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any) -> Gradient:
+    def gradient(
+        self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any
+    ) -> Gradient:
         sampler = self.sampler(params, fixed)
-        return gradient(key, sampler, self.objective, self.num_particles, schedule=self.schedule, population=carry)
+        return gradient(
+            key,
+            sampler,
+            self.objective,
+            self.num_particles,
+            schedule=self.schedule,
+            population=carry,
+        )
 
     def initial_carry(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree) -> Any:
-        return initial_population(key, self.sampler(params, fixed), self.schedule, self.num_particles)
+        return initial_population(
+            key, self.sampler(params, fixed), self.schedule, self.num_particles
+        )
 
     def measures(self, record: Any) -> dict[str, float]:
         return step_measures(record, self.num_particles)
@@ -144,11 +171,17 @@ class Trainer(AbstractLearner):
             stats = path.stats(sampler.initial.sample(jax.random.key(1)))
             values = [path.log_gamma(first.theta, stats, None)]
             if sampler.homogeneous and isinstance(path, AbstractFixedSupportPath):
-                values += [path.log_density(sampler.level(k).theta, stats) for k in range(2, min(sampler.num_levels, 4) + 1)]
+                values += [
+                    path.log_density(sampler.level(k).theta, stats)
+                    for k in range(2, min(sampler.num_levels, 4) + 1)
+                ]
                 values.append(path.log_density(sampler.level(sampler.num_levels).theta, stats))
             return jnp.stack(values)
 
-        return [f"{x:.4g}" for x in np.ravel(jax.jit(self._over_restarts(one, 0))(state.params, self.fixed))]
+        return [
+            f"{x:.4g}"
+            for x in np.ravel(jax.jit(self._over_restarts(one, 0))(state.params, self.fixed))
+        ]
 
 
 def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:
@@ -156,7 +189,7 @@ def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:
     sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(arrays)}
     if sizes != {restarts}:
         raise ValueError(
-            f"With restarts = {restarts} every array of the sampler needs a leading axis of that size; got {sorted(sizes)}. "
-            "Build it with nvi.stack(make, key, restarts)."
+            f"With restarts = {restarts} every array of the sampler needs a leading axis of that"
+            f" size; got {sorted(sizes)}. Build it with nvi.stack(make, key, restarts)."
         )
     return eqx.combine(jax.tree.map(lambda x: x[0], arrays), static)

@@ -1,7 +1,9 @@
-"""What the training loop trains: parameters, a gradient, and how to tell this training from another.
+"""What the training loop trains: parameters, a gradient, and how to tell this training from
+another.
 
-A learner gives the gradient of one step as a pure function; the state, the guarded update, the average of the parameters and the
-compiled chunk of steps are the same for all of them. It refuses to know about files, clocks and terminals: that is the loop's.
+A learner gives the gradient of one step as a pure function; the state, the guarded update, the
+average of the parameters and the compiled chunk of steps are the same for all of them. It refuses
+to know about files, clocks and terminals: that is the loop's.
 """
 
 import abc
@@ -15,7 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key
-from nestedvi.train.checkpoint import describe
+from nestedvi.storage.checkpoints import describe
 from nestedvi.train.fingerprint import digest_arrays, probe_optimiser
 
 __all__ = ["CHUNK", "AbstractLearner", "Gradient", "State"]
@@ -24,8 +26,8 @@ CHUNK = 512
 
 
 class Gradient(NamedTuple):
-    """One step's gradient shaped like the parameters, whether each level's was finite, what the step reports, and what it hands
-    on to the next step."""
+    """One step's gradient shaped like the parameters, whether each level's was finite, what the
+    step reports, and what it hands on to the next step."""
 
     grads: PyTree
     finite: Bool[Array, " levels"]
@@ -34,7 +36,9 @@ class Gradient(NamedTuple):
 
 
 class Average(NamedTuple):
-    """An exponential moving average: Σ d^age p and Σ d^age, whose ratio is free of the start's weight."""
+    """An exponential moving average: Σ d^age p and Σ d^age, whose ratio is free of the start's
+    weight.
+    """
 
     total: PyTree
     mass: Float[Array, ""]
@@ -48,7 +52,9 @@ class Average(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the next step needs; `longest` is the longest streak of non-finite gradients in the present chunk."""
+    """What the next step needs; `longest` is the longest streak of non-finite gradients in the
+    present chunk.
+    """
 
     params: PyTree
     opt_state: PyTree
@@ -60,10 +66,12 @@ class State(NamedTuple):
 
 
 class AbstractLearner(abc.ABC):
-    """One compiled training step and its state, for one set of parameters or for several restarts under vmap.
+    """One compiled training step and its state, for one set of parameters or for several restarts
+    under vmap.
 
-    `params` are optimised and `fixed` are not; with `restarts` every array of both has a leading axis of that size. `shared` are
-    arrays that all restarts see (a data set on the device). `num_levels` is the number of parts whose finiteness is told apart.
+    `params` are optimised and `fixed` are not; with `restarts` every array of both has a leading
+    axis of that size. `shared` are arrays that all restarts see (a data set on the device).
+    `num_levels` is the number of parts whose finiteness is told apart.
     """
 
     params: PyTree
@@ -77,7 +85,9 @@ class AbstractLearner(abc.ABC):
     what: ClassVar[str] = "level"
 
     @abc.abstractmethod
-    def gradient(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any) -> Gradient:
+    def gradient(
+        self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree, carry: Any
+    ) -> Gradient:
         """One step's gradient, for one restart; pure."""
 
     @abc.abstractmethod
@@ -90,12 +100,20 @@ class AbstractLearner(abc.ABC):
 
     @abc.abstractmethod
     def measures(self, record: Any) -> dict[str, float]:
-        """What a progress display shows of some steps' records (leading axis steps, then restarts)."""
+        """What a progress display shows of some steps' records (leading axis steps, then
+        restarts).
+        """
 
     def adopt(self, module: PyTree, trainable: PyTree) -> None:
-        """Takes a module apart into `params` (where `trainable` says so), the `fixed` arrays and the `static` rest."""
-        # Weakly typed arrays would turn strong after the first update, and the step would be compiled twice.
-        strong = lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x  # noqa: E731
+        """Takes a module apart into `params` (where `trainable` says so), the `fixed` arrays and
+        the `static` rest.
+        """
+
+        # Weakly typed arrays would turn strong after the first update, and the step would be
+        # compiled twice.
+        def strong(x):
+            return jax.lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x
+
         self.params, rest = eqx.partition(jax.tree.map(strong, module), trainable)
         self.fixed, self.static = eqx.partition(rest, eqx.is_array)
         self.chunk = jax.jit(self._chunk)
@@ -117,22 +135,32 @@ class AbstractLearner(abc.ABC):
             return State(params, self.optimiser.init(params), carry, zeros, zeros, zeros, average)
 
         # Copies: the caller's arrays must outlive training.
-        return jax.jit(self._over_restarts(one, (0, 0, 0, None)))(self._keys(key), self.params, *self.inputs)
+        return jax.jit(self._over_restarts(one, (0, 0, 0, None)))(
+            self._keys(key), self.params, *self.inputs
+        )
 
     def learned(self, state: State) -> PyTree:
         """The parameters that training returns: the last ones, or their average."""
-        return state.params if state.average is None else self._over_restarts(lambda a: a.params(), 0)(state.average)
+        return (
+            state.params
+            if state.average is None
+            else self._over_restarts(lambda a: a.params(), 0)(state.average)
+        )
 
     def fingerprint(self, key: Key, state: State) -> dict[str, Any]:
         """What must agree for a checkpoint to be continued."""
-        probe = self._over_restarts(lambda params, opt_state: probe_optimiser(self.optimiser, params, opt_state), 0)
+        probe = self._over_restarts(
+            lambda params, opt_state: probe_optimiser(self.optimiser, params, opt_state), 0
+        )
         return {
             "key": np.asarray(jax.random.key_data(key)).tolist(),
             "restarts": self.restarts,
             "average": self.average,
             "optimiser": {
                 "state": describe(state.opt_state),
-                "probe": [f"{x:.5g}" for x in np.ravel(jax.jit(probe)(state.params, state.opt_state))],
+                "probe": [
+                    f"{x:.5g}" for x in np.ravel(jax.jit(probe)(state.params, state.opt_state))
+                ],
             },
             "parameters": describe(state.params),
             "start": digest_arrays(self.params),
@@ -151,8 +179,11 @@ class AbstractLearner(abc.ABC):
         good = jnp.all(result.finite)
         updates, opt_state = self.optimiser.update(result.grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+
         # A non-finite gradient touches neither the parameters nor the optimiser's memory.
-        keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
+        def keep(new, old):
+            return jnp.where(good, new, old)
+
         bad = jnp.logical_not(result.finite).astype(jnp.int32)
         streak = (state.streak + bad) * bad
         params = jax.tree.map(keep, params, state.params)
@@ -170,8 +201,12 @@ class AbstractLearner(abc.ABC):
         )
         return new, result.info
 
-    def _chunk(self, key: Key, state: State, inputs: tuple[PyTree, PyTree], start: Any, count: Any) -> tuple[State, Any]:
-        """`count` ≤ `CHUNK` steps from step `start`; the count is an array so that one compilation serves all."""
+    def _chunk(
+        self, key: Key, state: State, inputs: tuple[PyTree, PyTree], start: Any, count: Any
+    ) -> tuple[State, Any]:
+        """`count` ≤ `CHUNK` steps from step `start`; the count is an array so that one compilation
+        serves all.
+        """
         keys = self._keys(key)
         advance = self._over_restarts(self._step, (0, 0, 0, None))
 
@@ -184,4 +219,6 @@ class AbstractLearner(abc.ABC):
         shapes = jax.eval_shape(advance, keys, state, *inputs)[1]
         records = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
         # A streak may end before its chunk does.
-        return jax.lax.fori_loop(start, start + count, step, (state._replace(longest=state.streak), records))
+        return jax.lax.fori_loop(
+            start, start + count, step, (state._replace(longest=state.streak), records)
+        )

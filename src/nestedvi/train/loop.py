@@ -1,7 +1,8 @@
-"""The training loop: runs a learner's steps, reports them, keeps checkpoints, and listens to Ctrl-C.
+"""The training loop: runs a learner's steps, reports them, keeps checkpoints, and listens to
+Ctrl-C.
 
-Steps run in compiled chunks of a fraction of a second. Every step's randomness is folded from (key, step), so that a resumed
-training continues as if never stopped. It refuses to know what is learned.
+Steps run in compiled chunks of a fraction of a second. Every step's randomness is folded from (key,
+step), so that a resumed training continues as if never stopped. It refuses to know what is learned.
 """
 
 import signal
@@ -19,9 +20,9 @@ from jaxtyping import Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.errors import CheckpointError, NonFiniteGradientError
-from nestedvi.train.checkpoint import Checkpoints
+from nestedvi.progress import as_reporter
+from nestedvi.storage.checkpoints import Checkpoints
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
-from nestedvi.train.progress import as_reporter
 
 __all__ = ["Training", "train"]
 
@@ -29,8 +30,9 @@ _SECONDS_PER_CHUNK = 0.3
 
 
 class Training(NamedTuple):
-    """The learned parameters, every step's record (numpy, leading axis steps), how many updates each level's gradient spoilt, the
-    seconds spent, and the median time of a step (NaN if nothing ran after the first chunk, which compiles)."""
+    """The learned parameters, every step's record (numpy, leading axis steps), how many updates
+    each level's gradient spoilt, the seconds spent, and the median time of a step (NaN if nothing
+    ran after the first chunk, which compiles)."""
 
     params: PyTree
     record: Any
@@ -56,7 +58,16 @@ def train(
     state = learner.start(key)
     store = None if checkpoint is None else Checkpoints(checkpoint, learner.fingerprint(key, state))
     try:
-        return _loop(key, learner, state, store, num_steps, as_reporter(progress), checkpoint_seconds, max_nonfinite)
+        return _loop(
+            key,
+            learner,
+            state,
+            store,
+            num_steps,
+            as_reporter(progress),
+            checkpoint_seconds,
+            max_nonfinite,
+        )
     finally:
         if store is not None:
             store.close()
@@ -64,7 +75,9 @@ def train(
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets an event instead of raising, so that no chunk is torn; a second one raises at once."""
+    """Ctrl-C sets an event instead of raising, so that no chunk is torn; a second one raises at
+    once.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -104,9 +117,15 @@ def _empty_record(learner: AbstractLearner, state: State, key: Key, steps: int) 
     return jax.tree.map(lambda x: np.zeros((steps, *x.shape[1:]), x.dtype), info)
 
 
-def _resume(store: Checkpoints, learner: AbstractLearner, state: State, key: Key) -> tuple[int, State, list[Any], float]:
+def _resume(
+    store: Checkpoints, learner: AbstractLearner, state: State, key: Key
+) -> tuple[int, State, list[Any], float]:
     def template(step: int):
-        return jax.tree.map(np.asarray, state), _empty_record(learner, state, key, step), np.zeros(1)
+        return (
+            jax.tree.map(np.asarray, state),
+            _empty_record(learner, state, key, step),
+            np.zeros(1),
+        )
 
     found = store.restore(template)
     if found is None:
@@ -115,18 +134,32 @@ def _resume(store: Checkpoints, learner: AbstractLearner, state: State, key: Key
     return done, jax.tree.map(jnp.asarray, state), [record], float(seconds[0])
 
 
-def _loop(key, learner: AbstractLearner, state, store, num_steps, reporter, checkpoint_seconds, max_nonfinite) -> Training:
+def _loop(
+    key,
+    learner: AbstractLearner,
+    state,
+    store,
+    num_steps,
+    reporter,
+    checkpoint_seconds,
+    max_nonfinite,
+) -> Training:
     done, history, before = 0, _History(), 0.0
     if store is not None:
         done, state, history.parts, before = _resume(store, learner, state, key)
         if done > num_steps:
             raise CheckpointError(
-                f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask for at least {done}, or use "
-                "another folder."
+                f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask"
+                f" for at least {done}, or use another folder."
             )
     count, began, saved = 8, time.perf_counter(), time.perf_counter()
-    spent = lambda: before + time.perf_counter() - began  # noqa: E731
-    save = lambda: store is not None and store.save(done, (state, history.whole(), np.array([spent()])))  # noqa: E731
+
+    def spent():
+        return before + time.perf_counter() - began
+
+    def save():
+        return store is not None and store.save(done, (state, history.whole(), np.array([spent()])))
+
     reporter.start(num_steps, done)
     try:
         with _interruptible() as asked:
@@ -134,12 +167,16 @@ def _loop(key, learner: AbstractLearner, state, store, num_steps, reporter, chec
             while done < num_steps:
                 tick = time.perf_counter()
                 count = min(count, CHUNK, num_steps - done)
-                state, info = jax.block_until_ready(learner.chunk(key, state, learner.inputs, done, count))
+                state, info = jax.block_until_ready(
+                    learner.chunk(key, state, learner.inputs, done, count)
+                )
                 part, elapsed = history.add(info, count), time.perf_counter() - tick
                 done += count
                 _check_streak(learner, state, max_nonfinite)
                 if compiled or done == num_steps:
-                    reporter.update(done, steps_per_second=count / elapsed, **learner.measures(part))
+                    reporter.update(
+                        done, steps_per_second=count / elapsed, **learner.measures(part)
+                    )
                 if compiled:
                     pace.append(elapsed / count)
                     count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
@@ -148,7 +185,11 @@ def _loop(key, learner: AbstractLearner, state, store, num_steps, reporter, chec
                     save()
                     saved = time.perf_counter()
                 if asked.is_set() and done < num_steps:
-                    where = f"; {store.folder} holds step {done}, the same call goes on from there" if store is not None else ""
+                    where = (
+                        f"; {store.folder} holds step {done}, the same call goes on from there"
+                        if store is not None
+                        else ""
+                    )
                     raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
             save()
     except KeyboardInterrupt:
@@ -160,7 +201,9 @@ def _loop(key, learner: AbstractLearner, state, store, num_steps, reporter, chec
         reporter.stop()
     record = history.whole() if history.parts else _empty_record(learner, state, key, 0)
     step_seconds = float(np.median(pace)) if pace else float("nan")
-    return Training(learner.learned(state), record, np.asarray(state.skipped), done, spent(), step_seconds)
+    return Training(
+        learner.learned(state), record, np.asarray(state.skipped), done, spent(), step_seconds
+    )
 
 
 def _check_streak(learner: AbstractLearner, state: State, max_nonfinite: int) -> None:
@@ -169,6 +212,7 @@ def _check_streak(learner: AbstractLearner, state: State, max_nonfinite: int) ->
         return
     level = int(np.argmax(streak.reshape(-1, streak.shape[-1]).max(axis=0))) + 1
     raise NonFiniteGradientError(
-        f"The gradient of {learner.what} {level} was not finite {int(streak.max())} times in a row (all were skipped). "
-        "Check the log density there for NaN or infinite derivatives, lower the learning rate, or use more levels."
+        f"The gradient of {learner.what} {level} was not finite {int(streak.max())} times in a row"
+        " (all were skipped). Check the log density there for NaN or infinite derivatives, lower"
+        " the learning rate, or use more levels."
     )

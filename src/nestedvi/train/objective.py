@@ -1,4 +1,6 @@
-"""What is minimised, over which parameters, with which estimator. Data only; the algebra is in `divergences`."""
+"""What is minimised, over which parameters, with which estimator. Data only; the algebra is in
+`divergences`.
+"""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -26,16 +28,19 @@ _OF_A_BOUND = {
 
 
 class Objective(eqx.Module):
-    """A divergence at every level (`kind="nested"`) or a bound on log Z_K through all of them (`kind="bound"`).
+    """A divergence at every level (`kind="nested"`) or a bound on log Z_K through all of them
+    (`kind="bound"`).
 
     - `divergence`: reverse KL by default; a name, or any `AbstractDivergence`.
-    - `learn`: the groups to optimise, of initial (q_1), forward (q_k), reverse (r_k) and path (θ_k).
-    - `optimise`: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and θ_{k-1} as proposal).
+    - `learn`: the groups to optimise, of initial (q_1), forward (q_k), reverse (r_k) and path
+      (θ_k).
+    - `optimise`: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and
+      θ_{k-1} as proposal).
     - `estimator`: "auto", or "pathwise" / "score" to force one gradient of q_k.
     - `sticking_the_landing`: drop the part of the pathwise gradient whose mean is zero.
-    - `baseline`: subtract the leave-one-out mean in every score term. Without it the score term is biased when particles are
-      few, because the normaliser is estimated from the same particles. With it that of reverse KL is not; other divergences keep
-      a bias of order 1/S.
+    - `baseline`: subtract the leave-one-out mean in every score term. Without it the score term is
+      biased when particles are few, because the normaliser is estimated from the same particles.
+      With it that of reverse KL is not; other divergences keep a bias of order 1/S.
     - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
 
     A bound is −log Ẑ itself, differentiated pathwise: of all these only `learn` matters to it.
@@ -71,32 +76,49 @@ class Objective(eqx.Module):
         self.sticking_the_landing, self.baseline = sticking_the_landing, baseline
         self.weights = _one_of("weighting", weights, ("normalised", "uniform"))
         if self.kind == "bound":
-            given = {"divergence": self.divergence, "optimise": optimise, "estimator": estimator, "weights": weights}
+            given = {
+                "divergence": self.divergence,
+                "optimise": optimise,
+                "estimator": estimator,
+                "weights": weights,
+            }
             idle = [name for name, value in given.items() if value not in _OF_A_BOUND[name]]
             if idle:
                 raise ValueError(
-                    f"A bound is −log Ẑ, differentiated pathwise through all levels: {', '.join(idle)} would have no effect. "
-                    "Leave it out, or use kind='nested'."
+                    "A bound is −log Ẑ, differentiated pathwise through all levels:"
+                    f" {', '.join(idle)} would have no effect. Leave it out, or use kind='nested'."
                 )
         if self.optimise == "partial" and "reverse" in self.learn:
-            raise ValueError("Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or use 'full'.")
+            raise ValueError(
+                "Partial optimisation holds the reverse kernels; take 'reverse' out of `learn` or"
+                " use 'full'."
+            )
 
     @property
     def score_only(self) -> bool:
         """Whether every draw's gradient comes by the score function."""
-        return self.estimator == "score" or (self.estimator == "auto" and self.divergence.prefers_score)
+        return self.estimator == "score" or (
+            self.estimator == "auto" and self.divergence.prefers_score
+        )
 
     def flow(self, transition: AbstractTransition, *, first: bool = False) -> Flow:
         """Which gradients flow at a level with this transition (at the first level it is q_1)."""
         learned = ("initial" if first else "forward") in self.learn
-        if self.estimator == "pathwise" and learned and transition.holdable and not transition.reparameterised:
+        if (
+            self.estimator == "pathwise"
+            and learned
+            and transition.holdable
+            and not transition.reparameterised
+        ):
             raise MissingScoreError(
-                f"The pathwise estimator was asked for, but the forward kernel of this {type(transition).__name__} is not "
-                "reparameterised: its gradient would be zero. Use estimator='auto' or 'score'."
+                "The pathwise estimator was asked for, but the forward kernel of this"
+                f" {type(transition).__name__} is not reparameterised: its gradient would be zero."
+                " Use estimator='auto' or 'score'."
             )
         hold_q = self.sticking_the_landing and not self.score_only and transition.holdable
         if hold_q and not self.divergence.constant_slope and not transition.reparameterised:
-            # Mixed kernels stick the landing for reverse KL only, where the dropped term has mean zero part by part.
+            # Mixed kernels stick the landing for reverse KL only, where the dropped term has mean
+            # zero part by part.
             hold_q = False
         return Flow(
             hold_q=hold_q,
@@ -107,9 +129,17 @@ class Objective(eqx.Module):
 
     def needs_two_particles(self, sampler: NestedSampler) -> bool:
         """Whether some learned draw gets its gradient by the score function."""
-        levels = [("initial", sampler.first_level())] + [("forward", sampler.level(k)) for k in range(2, sampler.num_levels + 1)]
-        movers = [level.transition for group, level in levels if group in self.learn and level.transition.holdable]
-        return self.kind == "nested" and any(self.score_only or not mover.reparameterised for mover in movers)
+        levels = [("initial", sampler.first_level())] + [
+            ("forward", sampler.level(k)) for k in range(2, sampler.num_levels + 1)
+        ]
+        movers = [
+            level.transition
+            for group, level in levels
+            if group in self.learn and level.transition.holdable
+        ]
+        return self.kind == "nested" and any(
+            self.score_only or not mover.reparameterised for mover in movers
+        )
 
     def trainable(self, sampler: NestedSampler) -> PyTree:
         """A pytree of booleans shaped like the sampler: what is optimised."""
@@ -125,17 +155,23 @@ class Objective(eqx.Module):
         return jax.tree.unflatten(jax.tree.structure(sampler), values)
 
     def _trainable_transition(self, transition: AbstractTransition) -> PyTree:
-        return jax.tree.map(lambda x, group: eqx.is_inexact_array(x) and group in self.learn, transition, transition.groups())
+        return jax.tree.map(
+            lambda x, group: eqx.is_inexact_array(x) and group in self.learn,
+            transition,
+            transition.groups(),
+        )
 
 
 def as_objective(objective: Objective | None) -> Objective:
-    """The objective, or the reverse KL where none is given; an error that says what to pass for anything else."""
+    """The objective, or the reverse KL where none is given; an error that says what to pass for
+    anything else.
+    """
     if objective is None:
         return Objective()
     if not isinstance(objective, Objective):
         raise TypeError(
-            f"The objective is an nvi.Objective; got {objective!r}. For a method's use nvi.get_method(name).make_objective(), "
-            "for a divergence nvi.Objective(name)."
+            f"The objective is an nvi.Objective; got {objective!r}. For a method's use"
+            " nvi.get_method(name).make_objective(), for a divergence nvi.Objective(name)."
         )
     return objective
 

@@ -1,0 +1,1 @@
+"""Measurements of speed and of errors where log Z is known."""

@@ -1,0 +1,1 @@
+"""Quality of a sampler with frozen parameters."""

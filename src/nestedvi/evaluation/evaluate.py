@@ -1,0 +1,206 @@
+"""Quality of a sampler from independent batches of particles: it always runs sequentially, with the
+parameters as they are.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, Particle, Scalar
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.errors import NestedviWarning
+from nestedvi.kernels.base import Context
+from nestedvi.particles.resampling import Resampling
+from nestedvi.particles.weights import log_Z_hat_stderr
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
+from nestedvi.paths.sequence import Sequential, StackedDensities
+from nestedvi.sampler.level import Level
+from nestedvi.sampler.nested import (
+    LevelInfo,
+    NestedSampler,
+    check_run,
+    level_arrays,
+    run,
+    support_doubts,
+)
+
+__all__ = ["Evaluation", "evaluate", "upper_bound"]
+
+_PARTICLES_AT_ONCE = 200_000
+
+
+class Evaluation(NamedTuple):
+    """What independent batches say about a sampler.
+
+    `log_Z` is the log of the mean of Ẑ over batches, `log_Z_stderr` its standard error.
+    `lower_bound` is the mean of log Ẑ over batches (the paper's log Ẑ column), below log Z on
+    average; `upper_bound` is above it on average, where the target can be sampled exactly and the
+    kernels can be run backwards (None elsewhere). `ess` is of the final weights, in particles.
+    """
+
+    log_Z: float
+    log_Z_stderr: float
+    lower_bound: float
+    lower_bound_stderr: float
+    upper_bound: float | None
+    upper_bound_stderr: float | None
+    ess: float
+    ess_stderr: float
+    ess_percent: float
+    level_ess: Float[np.ndarray, " levels"]
+    level_kl_reverse: Float[np.ndarray, " levels"]
+    level_kl_forward: Float[np.ndarray, " levels"]
+    num_particles: int
+    num_batches: int
+
+
+@eqx.filter_jit
+def _batches(keys: Key, sampler: NestedSampler, num_particles: int, at_once: int):
+    def one(key: Key) -> tuple[Scalar, LevelInfo]:
+        result = run(key, sampler, num_particles)
+        return result.log_Z_hat, result.info
+
+    return jax.lax.map(one, keys, batch_size=at_once)
+
+
+def evaluate(
+    key: Key,
+    sampler: NestedSampler,
+    *,
+    num_particles: int = 100,
+    num_batches: int = 100,
+    bounds: bool = True,
+) -> Evaluation:
+    """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
+    the upper bound out.
+    """
+    if num_particles < 1 or num_batches < 1:
+        raise ValueError(
+            f"Evaluation needs at least one particle and one batch; got {num_particles} and"
+            f" {num_batches}."
+        )
+    key_lower, key_upper = jax.random.split(key)
+    at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
+    log_Z_hats, info = _batches(
+        jax.random.split(key_lower, num_batches), sampler, num_particles, at_once
+    )
+    check_run(info, num_particles)
+    for sentence in support_doubts(sampler, info):
+        warnings.warn(sentence, NestedviWarning, stacklevel=2)
+    log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
+    upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
+
+    def mean_of(x):
+        return np.asarray(jnp.mean(x, axis=0))
+
+    final_ess = info.ess[:, -1]
+    return Evaluation(
+        log_Z=float(log_Z),
+        log_Z_stderr=float(stderr),
+        lower_bound=float(jnp.mean(log_Z_hats)),
+        lower_bound_stderr=_stderr(log_Z_hats),
+        upper_bound=None if upper is None else float(jnp.mean(upper)),
+        upper_bound_stderr=None if upper is None else _stderr(upper),
+        ess=float(jnp.mean(final_ess)),
+        ess_stderr=_stderr(final_ess),
+        ess_percent=float(100 * jnp.mean(final_ess) / num_particles),
+        level_ess=mean_of(info.ess),
+        level_kl_reverse=mean_of(info.kl_reverse),
+        level_kl_forward=mean_of(info.kl_forward),
+        num_particles=num_particles,
+        num_batches=num_batches,
+    )
+
+
+def _stderr(values: Float[Array, " batches"]) -> float:
+    num = values.shape[0]
+    return float(jnp.std(values, ddof=1) / np.sqrt(num)) if num > 1 else float("nan")
+
+
+def _last_density(path: AbstractPath) -> AbstractDensity | None:
+    """γ_K as a density of its own, where the path has one."""
+    if isinstance(path, Annealing | StackedDensities):
+        return path.target
+    if isinstance(path, Sequential):
+        return path.densities[-1]
+    return None
+
+
+def _upper(key, sampler: NestedSampler, num_particles, num_batches, at_once):
+    exact = _last_density(sampler.path)
+    if not isinstance(exact, AbstractSampleable):
+        return None
+    try:
+        return _upper_batches(
+            jax.random.split(key, num_batches), sampler, exact, num_particles, at_once
+        )
+    except NotImplementedError:
+        return None
+
+
+@eqx.filter_jit
+def _upper_batches(keys, sampler, exact, num_particles, at_once):
+    return jax.lax.map(
+        lambda key: upper_bound(key, sampler, exact, num_particles), keys, batch_size=at_once
+    )
+
+
+def upper_bound(
+    key: Key, sampler: NestedSampler, exact: AbstractSampleable, num_particles: int
+) -> Scalar:
+    """One draw of log (1/S) Σ w with one particle drawn backwards from `exact` (γ_K) and S-1
+    forwards: E[·] ≥ log Z.
+
+    Resampling is switched off for it: the particles must be independent chains. The path's
+    densities must live on one space, and every transition must have a reverse kernel that can be
+    drawn from.
+    """
+    key_exact, key_back, key_forward = jax.random.split(key, 3)
+    backwards = _log_w_backwards(key_back, sampler, exact, exact.sample(key_exact))
+    if num_particles == 1:
+        return backwards
+    chains = NestedSampler(
+        sampler.initial, sampler.path, sampler.transitions, Resampling(when="never")
+    )
+    log_w = run(key_forward, chains, num_particles - 1).particles.log_w
+    return jax.nn.logsumexp(jnp.append(log_w, backwards)) - np.log(num_particles)
+
+
+def _log_w_backwards(
+    key: Key, sampler: NestedSampler, exact: AbstractSampleable, z: Particle
+) -> Scalar:
+    """log w of a chain z_K, z_{k-1} ~ r_{k-1}(· | z_k): γ_K(z_K) Π r_{k-1} / q_1(z_1) Π q_k."""
+    path = sampler.path
+    if not isinstance(path, AbstractFixedSupportPath):
+        raise ValueError(
+            "An upper bound runs the sampler backwards, which a path of growing support does not"
+            " allow."
+        )
+
+    def back(carry, level: Level, key_level: Key):
+        z, total = carry
+        context = Context(level.theta, lambda z: path.log_density(level.theta, path.stats(z)))
+        z_prev, aux = level.transition.reverse_move(key_level, z, context)
+        scores = level.transition.score(z, z_prev, aux, context)
+        return z_prev, total + scores.log_r - scores.log_q
+
+    keys = jax.random.split(key, sampler.num_levels - 1)
+    carry = z, exact.log_gamma(z)
+    if sampler.homogeneous:
+        arrays, rebuild = level_arrays(sampler)
+
+        def body(carry, inputs):
+            return (back(carry, rebuild(inputs[0]), inputs[1]), None)
+
+        carry, _ = jax.lax.scan(body, carry, (arrays, keys), reverse=True)
+    else:
+        for k in range(sampler.num_levels, 1, -1):
+            carry = back(carry, sampler.level(k), keys[k - 2])
+    first, total = carry
+    return total - (sampler.initial.log_gamma(first) - sampler.initial.log_Z)

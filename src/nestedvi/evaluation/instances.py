@@ -1,0 +1,94 @@
+"""Quality of an amortised sampler: one run for each of many instances, with the parameters as they
+are.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PyTree
+
+from nestedvi._types import Key
+from nestedvi.particles.genealogy import distinct_ancestors
+from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.sampler.refresh import AbstractRefresh, run_refreshed
+
+__all__ = ["InstanceEvaluation", "evaluate_instances"]
+
+_PARTICLES_AT_ONCE = 20_000
+
+
+class InstanceEvaluation(NamedTuple):
+    """One entry an instance. `distinct` is the number of first-level particles that have a
+    descendant at the end: after resampling the final ESS says nothing about those. Where global
+    variables are moved it is the number of their values at the end, which accepted moves make more
+    of: the two do not compare. A NaN density makes log Ẑ NaN for its instance alone."""
+
+    log_Z_hat: Float[np.ndarray, " instances"]
+    ess: Float[np.ndarray, " instances"]
+    distinct: Int[np.ndarray, " instances"]
+    num_particles: int
+
+
+@eqx.filter_jit
+def _runs(
+    keys: Key,
+    program: Any,
+    data: PyTree,
+    num_particles: int,
+    at_once: int,
+    refresh: Any,
+    every: int,
+):
+    def one(inputs):
+        key, x = inputs
+        if refresh is not None:
+            refreshed = run_refreshed(key, program(x), num_particles, refresh, every=every)
+            return refreshed.log_Z_hat, refreshed.ess, _num_distinct(refreshed.particles.z.eta)
+        result = run(key, program(x), num_particles)
+        return result.log_Z_hat, result.ess, distinct_ancestors(result.ancestors)[0]
+
+    return jax.lax.map(one, (keys, data), batch_size=at_once)
+
+
+def _num_distinct(eta: PyTree) -> Any:
+    """How many values there are: moves make new ones, so ancestors do not tell. Continuous, so one
+    coordinate does.
+    """
+    values = jnp.sort(jax.tree.leaves(eta)[0].reshape(jax.tree.leaves(eta)[0].shape[0], -1)[:, 0])
+    return 1 + jnp.sum(values[1:] != values[:-1])
+
+
+def evaluate_instances(
+    key: Key,
+    program: Callable[[PyTree], NestedSampler],
+    data: PyTree,
+    *,
+    num_particles: int,
+    at_once: int | None = None,
+    refresh: AbstractRefresh | None = None,
+    every: int = 1,
+) -> InstanceEvaluation:
+    """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances
+    side by side.
+
+    With `refresh`, global variables are moved after every `every` states, and `distinct` counts
+    their values at the end.
+    """
+    num = jax.tree.leaves(data)[0].shape[0]
+    if num_particles < 1 or num < 1:
+        raise ValueError(
+            f"Evaluation needs at least one particle and one instance; got {num_particles} and"
+            f" {num}."
+        )
+    at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
+    data = jax.tree.map(jnp.asarray, data)
+    log_Z, ess, distinct = _runs(
+        jax.random.split(key, num), program, data, num_particles, at_once, refresh, every
+    )
+    return InstanceEvaluation(
+        np.asarray(log_Z), np.asarray(ess), np.asarray(distinct), num_particles
+    )

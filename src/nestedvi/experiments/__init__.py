@@ -1,1 +1,0 @@
-"""Tenth station: experiments. A frozen configuration and the assembly of library parts; no algorithm lives here."""

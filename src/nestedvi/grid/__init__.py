@@ -1,0 +1,1 @@
+"""Many independent cells of one experiment: each computed once, kept, and shown while it runs."""

@@ -1,0 +1,82 @@
+"""What a way of answering must give: weighted particles of a density on vectors and its log Z.
+
+`sample` turns the user's model into such a density and the answer back into the user's sites; the
+rows of `nestedvi methods` and every other way of answering stand behind the one type below. Nothing
+here runs anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, LogWeights
+from nestedvi.densities.base import AbstractDensity
+from nestedvi.methods import Method
+
+__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
+
+# (key, num) -> num draws of the prior, in the coordinates of the density.
+PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
+
+
+class Cost(NamedTuple):
+    """What was asked of the target for each particle that is returned: gradients to find and learn
+    the sampler, gradients to run it, and values besides (of draws from a base, of weights), all of
+    them."""
+
+    learning: float
+    sampling: float
+    values: float
+
+
+class Answer(NamedTuple):
+    """Weighted particles in the density's coordinates, log Z with its standard error, and what went
+    wrong in whole sentences.
+
+    Particles are in the order of the `num_batches` independent batches that they are from, equally
+    many in each but the last. `num_ancestors` is how many first draws they descend from.
+    `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
+    as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
+    that could tell: `weighted` is False.
+    """
+
+    z: Float[Array, "particles dim"]
+    log_w: LogWeights
+    log_Z: float
+    log_Z_stderr: float
+    num_batches: int = 1
+    num_ancestors: int | None = None
+    diagnosis: tuple[str, ...] = ()
+    sampler: Any = None
+    cost: Cost | None = None
+    drawn_log_w: LogWeights | None = None
+    weighted: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: particles of a density on vectors of `dim` numbers.
+
+    `num_levels` and `num_steps` are None where the user gave none: each way of answering has
+    numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
+    may start from it or ignore it.
+    """
+
+    density: AbstractDensity
+    dim: int
+    num_particles: int = 2000
+    method: str | Method = "auto"
+    num_levels: int | None = None
+    num_steps: int | None = None
+    progress: Any = False
+    prior: PriorDraws | None = None
+
+    def refuse(self, name: str, why: str) -> None:
+        """Raises if the user gave the option `name`, which this way of answering has no use for."""
+        if getattr(self, name) is not None:
+            raise ValueError(f"method={self.method!r} takes no {name}: {why} Leave it out.")
+
+
+AnswerFunction = Callable[[Key, Request], Answer]

@@ -1,0 +1,56 @@
+"""The rows of `nestedvi methods` as answers: find the target, build the row's sampler there, train
+it, run it in batches.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from nestedvi._types import Key
+from nestedvi.densities.gaussian import DiagonalNormal
+from nestedvi.inference.answer import Answer, Request
+from nestedvi.inference.batches import answer_from_runs, run_batches
+from nestedvi.inference.coordinates import Located
+from nestedvi.inference.search import doubts, search
+from nestedvi.methods import build, get_method
+from nestedvi.sampler.nested import support_doubts
+from nestedvi.smc.tempering import Plan
+from nestedvi.train.fit import fit
+
+__all__ = ["answer_by_method"]
+
+# Training happens in coordinates where the pilot's spread is this: the kernels' unit noise is a
+# fifth of it, as in the paper.
+_SPREAD = 5.0
+_PILOT, _PILOT_PARTICLES = Plan(ess_share=0.6, moves=3, draws=4), 1000
+_BATCHES = 10
+_LEVELS, _STEPS = 8, 3000
+
+
+def answer_by_method(key: Key, request: Request) -> Answer:
+    """`num_particles` weighted particles from ten independent batches of the trained sampler."""
+    dim, num_particles = request.dim, request.num_particles
+    num_levels, num_steps = request.num_levels or _LEVELS, request.num_steps or _STEPS
+    key_pilot, key_build, key_fit, key_run = jax.random.split(key, 4)
+    row = get_method(request.method)
+    if row.objective is None:
+        request.refuse("num_steps", "it learns nothing.")
+    located, found = search(key_pilot, request, _PILOT_PARTICLES, _PILOT)
+    centre, spread = jnp.mean(found.z, axis=0), jnp.std(found.z, axis=0)
+    target = Located(request.density, located.place(centre), located.scale * spread / _SPREAD)
+    sampler = build(
+        row,
+        key_build,
+        target=target,
+        initial=DiagonalNormal(jnp.zeros(dim), _SPREAD),
+        num_levels=num_levels,
+    )
+    if row.objective is not None:
+        training = {
+            "num_steps": num_steps,
+            "num_particles": max(16, 512 // num_levels),
+            "progress": request.progress,
+        }
+        sampler = fit(key_fit, sampler, row.make_objective(), **training).sampler
+    runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
+    said = (*doubts(found), *support_doubts(sampler, runs.info))
+    return answer_from_runs(runs, target, num_particles)._replace(diagnosis=said, sampler=sampler)

@@ -1,0 +1,173 @@
+"""From what a user has (a NumPyro model, a density, a function) to a density on vectors, and the
+way back. It runs no sampler.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+from numpyro.distributions import Distribution
+
+from nestedvi.densities.base import AbstractDensity, Density, as_density
+from nestedvi.densities.numpyro_model import NumpyroModel
+from nestedvi.errors import ModelCallError
+from nestedvi.inference.answer import PriorDraws
+from nestedvi.inference.sites import element_names, named_sites
+from nestedvi.inference.traced import trace
+
+__all__ = ["Problem", "make_problem"]
+
+Vector = Float[Array, " dim"]
+_SHAPE = (
+    "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one"
+    " of them."
+)
+
+
+def _on_vectors(
+    density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
+) -> AbstractDensity:
+    """A density of pytrees as one of vectors."""
+    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
+
+
+class Problem(NamedTuple):
+    """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
+    draws of the prior where there is one, and what has to be said before anything is run."""
+
+    density: AbstractDensity
+    dim: int
+    names: tuple[str, ...]
+    finish: Callable[[Vector], PyTree]
+    prior: PriorDraws | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def make_problem(
+    thing: Any,
+    *,
+    model_args: Iterable[Any] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    dim: int | None = None,
+    example: PyTree = None,
+) -> Problem:
+    """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log
+    density, else a NumPyro model.
+    """
+    model_args = tuple(model_args)
+    has_data = bool(model_args) or bool(model_kwargs)
+    if dim is not None and example is not None:
+        raise ValueError(_SHAPE)
+    if dim is None and example is None:
+        if isinstance(thing, NumpyroModel):
+            return _from_model(thing, has_data)
+        if isinstance(thing, Distribution):
+            example = jnp.zeros(thing.shape())
+        elif isinstance(thing, AbstractDensity):
+            raise ValueError(_SHAPE)
+        else:
+            return _from_model(_model(thing, model_args, model_kwargs, has_data), False)
+    if has_data:
+        raise ValueError(
+            "model_args and model_kwargs are the data of a NumPyro model, which takes no dim or"
+            " example; a log density takes one particle and nothing else (bind its data with a"
+            " lambda)."
+        )
+    return _from_density(as_density(thing), dim, example)
+
+
+def _model(
+    thing: Any, model_args: Iterable[Any], model_kwargs: Mapping[str, Any] | None, has_data: bool
+) -> NumpyroModel:
+    if not callable(thing):
+        as_density(thing)  # its error lists what would do
+    try:
+        return NumpyroModel(thing, model_args, model_kwargs)
+    except ModelCallError as error:
+        if has_data:
+            raise
+        # Without dim and example the function was taken for a model; a log density looks the same
+        # until it is called.
+        hint = (
+            "If it is a log density and no NumPyro model, give dim=… or example=…, and only one of"
+            " them."
+        )
+        raise ModelCallError(f"{error} {hint}") from error
+
+
+def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
+    if has_data:
+        raise ValueError(
+            "This NumpyroModel holds its data already: leave out model_args and model_kwargs."
+        )
+    flat, unravel = ravel_pytree(model.example)
+    draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
+    remarks: tuple[str, ...] = ()
+    if model.improper:
+        named = ", ".join(repr(name) for name in model.improper)
+        remarks = (
+            (
+                f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be"
+                " compared between models."
+            ),
+        )
+    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+    return Problem(
+        _on_vectors(model, unravel, flat.size),
+        flat.size,
+        _names(model.example),
+        finish,
+        draws,
+        remarks,
+    )
+
+
+def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
+    return jax.vmap(lambda x: ravel_pytree(x)[0])(draws)
+
+
+def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) -> Problem:
+    if dim is not None and dim < 1:
+        raise ValueError(f"A particle has at least one coordinate; got dim = {dim}.")
+    try:
+        like = (
+            jnp.zeros(dim)
+            if dim is not None
+            else jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), example)
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The example of a particle must be a pytree of numbers: {_first_line(error)}"
+        ) from error
+    flat, unravel = ravel_pytree(like)
+    if not flat.size:
+        raise ValueError("A particle has at least one coordinate; the example has none.")
+    shapes = jax.tree.map(lambda x: x.shape, like)
+    try:
+        value = jax.eval_shape(density.log_gamma, like)
+    except Exception as error:
+        given = f"dim={dim}" if dim is not None else f"example, of shapes {shapes}"
+        raise ValueError(
+            f"The log density cannot score a particle shaped as {given} says"
+            f" ({type(error).__name__}: {_first_line(error)}); make the two agree."
+        ) from error
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(f"A log density returns one real number; got {value.dtype}.")
+    return Problem(
+        _on_vectors(density, unravel, flat.size), flat.size, _names(like), trace(unravel, flat)
+    )
+
+
+def _names(like: PyTree) -> tuple[str, ...]:
+    """A name for every coordinate, in the order that `ravel_pytree` gives them."""
+    return tuple(
+        name for site, x in named_sites(like).items() for name in element_names(site, np.shape(x))
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

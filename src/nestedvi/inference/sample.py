@@ -1,0 +1,125 @@
+"""From a NumPyro model or a log density to weighted particles and the evidence in one call."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from nestedvi._types import Key
+from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
+from nestedvi.inference.answer import AnswerFunction, Request
+from nestedvi.inference.auto import answer_auto
+from nestedvi.inference.by_method import answer_by_method
+from nestedvi.inference.posterior import Posterior, make_posterior
+from nestedvi.inference.problem import make_problem
+from nestedvi.inference.runaway import RunawayError
+from nestedvi.inference.tempered_smc import answer_smc
+from nestedvi.methods import METHODS, Method
+
+__all__ = ["ANSWERS", "sample"]
+
+# Ways of answering that are no row of the methods table, by the name that `method` gives them; they
+# go before rows of that name.
+ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
+
+
+def sample(
+    model: Any,
+    key: Key,
+    *,
+    model_args: Iterable[Any] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    dim: int | None = None,
+    example: PyTree = None,
+    method: str | Method = "auto",
+    num_levels: int | None = None,
+    num_particles: int = 2000,
+    num_steps: int | None = None,
+    progress: Any = False,
+) -> Posterior:
+    """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
+    density.
+
+    **Arguments:**
+
+    - `model`: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence,
+      the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of one
+      particle, a density, or a NumPyro distribution.
+    - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
+    - `method`: "auto" learns a base from a pilot run and needs no tuning; "smc" is adaptive
+      tempered SMC without learning; or a row of `nestedvi methods`, trained for `num_steps` steps
+      (3000) unless it learns nothing.
+    - `num_levels`: how many densities lead to the target; the method's own number unless given.
+      "smc" finds it.
+    - `num_particles`: how many particles to return, from independent batches.
+    - `num_steps`: of training, for rows of the methods table that learn.
+
+    What is compiled is kept: the same model or function answers again without compiling, also for
+    other data of the same shapes.
+
+    Warns with every sentence of the posterior's `diagnosis`.
+
+    ```python
+    posterior = nvi.sample(regression, jax.random.key(0), model_args=(x,), model_kwargs={"y": y})
+    posterior.log_Z, posterior.log_Z_stderr, posterior.ess
+
+    posterior = nvi.sample(lambda z: -0.5 * jnp.sum(z**2), jax.random.key(0), dim=2)
+    ```
+    """
+    answer = _find_answer(method)
+    if num_particles < 20:
+        raise ValueError(
+            "The standard error of log Z needs ten batches: num_particles of 20 or more; got"
+            f" {num_particles}."
+        )
+    if num_levels is not None and num_levels < 2:
+        raise ValueError(
+            "A sampler has two levels or more, the first density and the target; got num_levels ="
+            f" {num_levels}."
+        )
+    if num_steps is not None and num_steps < 1:
+        raise ValueError(f"Training takes one step or more; got num_steps = {num_steps}.")
+    problem = make_problem(
+        model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
+    )
+    request = Request(
+        problem.density,
+        problem.dim,
+        num_particles,
+        method,
+        num_levels,
+        num_steps,
+        progress,
+        problem.prior,
+    )
+    try:
+        found = answer(key, request)
+    except RunawayError as error:
+        raise error.named(problem.names[error.coordinate]) from None
+    samples = _finish_all(problem.finish, found.z)
+    posterior = make_posterior(samples, found, problem.remarks)
+    if not np.isfinite(posterior.log_Z):
+        raise DensityError(
+            f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
+            " normaliser."
+        )
+    for sentence in posterior.diagnosis:
+        warnings.warn(sentence, NestedviWarning, stacklevel=2)
+    return posterior
+
+
+@eqx.filter_jit
+def _finish_all(finish: Callable[[Any], PyTree], z: Float[Array, "particles dim"]) -> PyTree:
+    return jax.vmap(finish)(z)
+
+
+def _find_answer(method: str | Method) -> AnswerFunction:
+    if isinstance(method, Method) or method in METHODS.keys() - ANSWERS.keys():
+        return answer_by_method
+    if method not in ANSWERS:
+        raise UnknownNameError("method", str(method), {*METHODS, *ANSWERS})
+    return ANSWERS[method]

@@ -1,0 +1,86 @@
+"""A user's function as what it computes: arrays that it closes over become leaves, the rest a
+program that is equal by content.
+
+What is compiled for a traced function serves every other with the same program: the same model
+called again, also with other data of the same shapes. A function that changed, in its code, its
+closure or the globals that it reads, is another program or has other leaves, and is never mistaken
+for the old one.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jaxtyping import PyTree
+
+__all__ = ["Traced", "trace"]
+
+
+class _Program:
+    """A jaxpr and the structure of its result; equal to another that computes the same from its
+    constants and arguments.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, structure: Any):
+        self.jaxpr, self.structure = closed.jaxpr, structure
+        # Text names every operation, but not the values that programs inside of this one hold.
+        self._key = (
+            str(closed.jaxpr),
+            structure,
+            tuple(_fingerprint(x) for x in _held(closed.jaxpr)),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and self._key == other._key
+
+
+def _held(jaxpr: Jaxpr) -> Iterator[Any]:
+    """Arrays inside of a program's operations, at any depth."""
+    for equation in jaxpr.eqns:
+        for value in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr)
+        ):
+            if isinstance(value, ClosedJaxpr):
+                yield from value.consts
+                yield from _held(value.jaxpr)
+            elif isinstance(value, Jaxpr):
+                yield from _held(value)
+            elif isinstance(value, np.ndarray | jax.Array):
+                yield value
+
+
+def _fingerprint(x: Any) -> tuple[Any, ...]:
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    x = np.asarray(x)
+    return x.shape, str(x.dtype), x.tobytes()
+
+
+class Traced(eqx.Module):
+    """A function that was traced: call it as the original."""
+
+    constants: tuple[Any, ...]
+    program: _Program = eqx.field(static=True)
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        run = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, self.constants))
+        return jax.tree.unflatten(self.program.structure, run(*jax.tree.leaves(args)))
+
+
+def trace(fn: Callable[..., PyTree], *like: PyTree) -> Traced:
+    """`fn` for arguments shaped as those given; they are not evaluated."""
+    # A new function each time: JAX keeps the trace of one that it has seen, though what it closes
+    # over may have changed.
+    closed, shape = jax.make_jaxpr(lambda *args: fn(*args), return_shape=True)(*like)
+    # Copies of what its owner could change later.
+    constants = tuple(
+        x if isinstance(x, jax.Array) else jnp.array(x, copy=True) for x in closed.consts
+    )
+    return Traced(constants, _Program(closed, jax.tree.structure(shape)))

@@ -1,0 +1,1 @@
+"""The paper's experiments, a folder each: model, run, report."""

@@ -1,0 +1,1 @@
+"""Section 5.3: class proportions of mini-batches of images without labels."""

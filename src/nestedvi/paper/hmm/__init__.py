@@ -1,0 +1,1 @@
+"""Section 5.2: learned heuristic factors in a hidden Markov model."""

@@ -1,0 +1,1 @@
+"""Figures from arrays; the only home of matplotlib."""

@@ -1,0 +1,1 @@
+"""What is kept on disk: result files and checkpoints, whole or not at all."""

@@ -1,0 +1,1 @@
+"""Targets with known normalisers: densities by name, their data and their log Z."""

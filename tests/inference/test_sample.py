@@ -1,0 +1,392 @@
+"""One call from a log density to particles and log Z."""
+
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+from scipy.special import betaln
+
+import nestedvi as nvi
+from nestedvi.inference.sample import ANSWERS
+from nestedvi.smc.tempering import tempering
+
+LOG_Z = 5.0
+LOC = np.array([3.0, -20.0, 0.1], dtype=np.float32)
+SCALE = np.array([0.05, 10.0, 1.0], dtype=np.float32)
+
+
+def shifted(z):
+    """exp(5) N(LOC, SCALE²): far from the origin, two hundred times wider one way than the
+    other.
+    """
+    return LOG_Z + jnp.sum(
+        -0.5 * ((z - LOC) / SCALE) ** 2 - jnp.log(SCALE) - 0.5 * np.log(2 * np.pi)
+    )
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return nvi.sample(
+        shifted,
+        jax.random.key(0),
+        dim=3,
+        method="nvir-star",
+        num_levels=3,
+        num_steps=300,
+        num_particles=2000,
+    )
+
+
+def moments(posterior):
+    w = np.asarray(nvi.normalise(posterior.log_weights))
+    z = np.asarray(posterior.samples)
+    mean = w @ z
+    return mean, np.sqrt(w @ (z - mean) ** 2)
+
+
+def test_a_learned_sampler_finds_the_normaliser(posterior):
+    assert posterior.samples.shape == (2000, 3) and posterior.log_weights.shape == (2000,)
+    assert 0 < posterior.log_Z_stderr < 0.1
+    assert abs(posterior.log_Z - LOG_Z) < 4.5 * posterior.log_Z_stderr
+    assert posterior.khat < 0.7
+    assert 100 < posterior.ess <= 2000
+
+
+def test_its_weighted_moments_are_those_of_the_target(posterior):
+    """Means to five standard errors of ESS draws, spreads likewise (the relative error of a spread
+    is 1/√(2n)).
+    """
+    mean, spread = moments(posterior)
+    assert (abs(mean - LOC) < 5 * SCALE / np.sqrt(posterior.ess)).all(), mean
+    assert (abs(spread / SCALE - 1) < 5 / np.sqrt(2 * posterior.ess)).all(), spread
+
+
+def test_equal_weights_on_request(posterior):
+    draws = posterior.resample(jax.random.key(1), 4000)
+    assert draws.shape == (4000, 3)
+    mean, _ = moments(posterior)
+    # Given the particles, the draws' mean is the weighted mean, up to the error of 4000 draws.
+    assert (abs(draws.mean(axis=0) - mean) < 5 * SCALE / np.sqrt(4000)).all()
+    assert set(map(tuple, np.asarray(draws[:50]))) <= set(map(tuple, np.asarray(posterior.samples)))
+
+
+def test_particles_may_be_pytrees_and_methods_may_learn_nothing():
+    """exp(5) N(a; 2, 0.5²) N(b; −1, 1)²: a scalar and a vector, with an SMC sampler that is not
+    trained.
+    """
+    example = {"a": 0, "b": np.zeros(2)}
+
+    def log_density(z):
+        assert z["a"].shape == () and z["b"].shape == (2,)
+        log_a = -0.5 * ((z["a"] - 2) / 0.5) ** 2 - np.log(0.5)
+        return LOG_Z + log_a + jnp.sum(-0.5 * (z["b"] + 1) ** 2) - 1.5 * np.log(2 * np.pi)
+
+    posterior = nvi.sample(
+        log_density, jax.random.key(2), example=example, method="smc", num_particles=1001
+    )
+    assert posterior.samples["a"].shape == (1001,) and posterior.samples["b"].shape == (1001, 2)
+    assert abs(posterior.log_Z - LOG_Z) < 4.5 * posterior.log_Z_stderr < 0.5
+    w = nvi.normalise(posterior.log_weights)
+    assert abs(float(w @ posterior.samples["a"]) - 2) < 5 * 0.5 / np.sqrt(posterior.ess)
+    draws = posterior.resample(jax.random.key(3), 7)
+    assert draws["a"].shape == (7,) and draws["b"].shape == (7, 2)
+
+
+def coin(flips, a=2.0):
+    p = numpyro.sample("p", dist.Beta(a, 1.5))
+    numpyro.deterministic("odds", p / (1 - p))
+    with numpyro.plate("flips", len(flips)):
+        numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+
+FLIPS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 1, 0])
+
+
+def test_a_numpyro_model_gives_its_evidence_and_its_sites():
+    """Beta(2, 1.5) and ten flips: evidence and posterior mean in closed form, in the site's own
+    support.
+    """
+    posterior = nvi.sample(
+        coin, jax.random.key(1), model_args=(FLIPS,), method="smc", num_particles=1000
+    )
+    ones, zeros = FLIPS.sum(), (1 - FLIPS).sum()
+    exact = betaln(2 + ones, 1.5 + zeros) - betaln(2, 1.5)
+    assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr < 0.3
+    assert posterior.samples.keys() == {"p", "odds"} and posterior.diagnosis == ()
+    mean, total = (2 + ones) / (3.5 + FLIPS.size), 3.5 + FLIPS.size
+    w = np.asarray(nvi.normalise(posterior.log_weights))
+    assert abs(w @ posterior.samples["p"] - mean) < 4.5 * np.sqrt(
+        mean * (1 - mean) / (total + 1) / posterior.ess
+    )
+    p = np.asarray(posterior.samples["p"])
+    np.testing.assert_allclose(posterior.samples["odds"], p / (1 - p), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_prior_far_away_is_where_the_search_starts():
+    """θ ~ N(10⁶, 100²), one observation: without the prior's draws the search would begin ten
+    thousand of its widths away.
+    """
+
+    def model(y):
+        theta = numpyro.sample("theta", dist.Normal(1e6, 100.0))
+        numpyro.sample("y", dist.Normal(theta, 100.0), obs=y)
+
+    posterior = nvi.sample(
+        model, jax.random.key(2), model_args=(1e6 + 50.0,), method="smc", num_particles=1000
+    )
+    exact = dist.Normal(1e6, 100 * np.sqrt(2)).log_prob(1e6 + 50.0)
+    assert abs(posterior.log_Z - float(exact)) < max(4.5 * posterior.log_Z_stderr, 0.01)
+
+
+def test_an_improper_prior_is_said():
+    def model(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    y = np.array([0.5, 1.5], dtype=np.float32)
+    with pytest.warns(
+        nvi.NestedviWarning, match="prior of 'mu' is improper: log Z has an arbitrary constant"
+    ):
+        posterior = nvi.sample(
+            model, jax.random.key(3), model_args=(y,), method="smc", num_particles=1000
+        )
+    # ∫ N(y₁; μ, 1) N(y₂; μ, 1) dμ = N(y₁ − y₂; 0, 2).
+    exact = -0.5 * np.log(2 * np.pi * 2) - 0.25
+    assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr
+
+
+def test_a_posterior_that_runs_away_is_refused_by_name():
+    """A flat prior on a slope that nothing observes."""
+
+    def model(y):
+        b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.real, (2,), ()))
+        numpyro.sample("y", dist.Normal(b[0], 1.0), obs=y)
+
+    with pytest.raises(
+        nvi.DensityError,
+        match=r"log Z runs away: particles keep spreading along b\[1\].*proper prior",
+    ):
+        nvi.sample(model, jax.random.key(4), model_args=(0.3,))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"method": "smc", "num_levels": 4},
+            "'smc' takes no num_levels: it finds its temperatures",
+        ),
+        ({"method": "smc", "num_steps": 4}, "'smc' takes no num_steps"),
+        ({"num_steps": 4}, "'auto' takes no num_steps"),
+        ({"method": "ais", "num_steps": 4}, "'ais' takes no num_steps: it learns nothing"),
+        ({"num_levels": 0}, "two levels or more.*got num_levels = 0"),
+        ({"method": "nvi", "num_steps": 0}, "one step or more; got num_steps = 0"),
+    ],
+)
+def test_options_without_effect_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        nvi.sample(shifted, jax.random.key(0), dim=3, **options)
+
+
+def test_a_model_is_compiled_once():
+    """Also for other data of that shape, and for an array that was changed in place: the answers
+    are those of the data.
+    """
+    y = np.array([0.1, 0.4])
+
+    def model(y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("m", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    def answer():
+        return nvi.sample(
+            model, jax.random.key(0), model_args=(y,), method="smc", num_particles=400
+        )
+
+    def exact():
+        return stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf(y)
+
+    first, compiled = answer(), tempering._cached._cache_size()
+    assert abs(first.log_Z - exact()) < 5 * first.log_Z_stderr
+    y[:] = 2.0, -0.5
+    other = answer()
+    assert (
+        abs(other.log_Z - exact()) < 5 * other.log_Z_stderr and abs(other.log_Z - first.log_Z) > 0.5
+    )
+    assert tempering._cached._cache_size() == compiled
+
+
+def test_a_density_that_grows_without_bound_is_refused():
+    """Its particles end on one point far away, where they differ by their rounding alone."""
+    with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
+        nvi.sample(
+            lambda z: 0.1 * jnp.sum(z**2), jax.random.key(0), dim=2, method="smc", num_particles=100
+        )
+
+
+def test_progress_ends_when_a_search_fails():
+    class Reporter:
+        stopped = 0
+
+        def start(self, total, done): ...
+
+        def update(self, done, **measures): ...
+
+        def stop(self):
+            self.stopped += 1
+
+    reporter = Reporter()
+    with pytest.raises(nvi.DensityError):
+        nvi.sample(
+            lambda z: -jnp.inf * jnp.sum(z**2),
+            jax.random.key(0),
+            dim=1,
+            method="smc",
+            progress=reporter,
+        )
+    assert reporter.stopped == 1
+
+
+REFUSED = {
+    "neither": (shifted, {}, r"dim=.*example=.*only one"),
+    "both": (shifted, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
+    "density without shape": (nvi.Density(shifted), {}, r"dim=.*example=.*only one"),
+    "dim of zero": (shifted, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "empty example": (shifted, {"example": {}}, r"at least one coordinate; the example has none"),
+    "example of words": (
+        shifted,
+        {"example": "three"},
+        r"example of a particle must be a pytree of numbers",
+    ),
+    "other shape": (
+        shifted,
+        {"example": np.zeros(4)},
+        r"cannot score a particle shaped as example, of shapes \(4,\).*agree",
+    ),
+    "other keys": (
+        lambda z: z["b"],
+        {"example": {"a": 0.0}},
+        r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)",
+    ),
+    "not a scalar": (
+        lambda z: z,
+        {"dim": 2},
+        r"dim=2 says \(ValueError: A log density must return a scalar",
+    ),
+    "integers": (lambda z: 3, {"dim": 2}, r"returns one real number; got int"),
+    "data for a density": (shifted, {"dim": 3, "model_args": (1,)}, r"bind its data with a lambda"),
+    "data twice": (
+        nvi.NumpyroModel(coin, (FLIPS,)),
+        {"model_args": (1,)},
+        r"holds its data already",
+    ),
+    "missing data": (coin, {}, r"coin\(flips, a=2.0\) cannot be called .* 'flips'"),
+    "wrong keyword": (
+        coin,
+        {"model_args": (FLIPS,), "model_kwargs": {"b": 1}},
+        r"unexpected keyword argument 'b'",
+    ),
+    "failing model": (
+        coin,
+        {"model_args": (3,)},
+        r"coin failed when it was run once: TypeError: .*len",
+    ),
+    "no latent sites": (
+        lambda: numpyro.sample("x", dist.Normal(), obs=1.0),
+        {},
+        r"has no latent sites",
+    ),
+    "unknown method": (shifted, {"dim": 3, "method": "nvir-sta"}, r"Did you mean 'nvir-star'\?"),
+    "few particles": (
+        shifted,
+        {"dim": 3, "num_particles": 5},
+        r"num_particles of 20 or more; got 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
+    thing, options, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message) as error:
+        nvi.sample(thing, jax.random.key(0), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_model_at_all_is_a_type_error():
+    with pytest.raises(TypeError, match="got str"):
+        nvi.sample("funnel", jax.random.key(0))
+
+
+def test_a_density_without_mass_is_refused_before_training():
+    def nothing(z):
+        return jnp.where(jnp.sum(z**2) >= 0, -jnp.inf, 0.0)
+
+    with pytest.raises(nvi.DensityError, match=r"−inf wherever the search looked"):
+        nvi.sample(nothing, jax.random.key(0), dim=2, method="nvi", num_steps=10**9)
+
+
+@pytest.mark.slow
+def test_heavy_tails_are_not_passed_over():
+    """Cauchy tails in two dimensions, weighted against a Gaussian: k̂ warns."""
+
+    def heavy(z):
+        return -jnp.sum(jnp.log1p((z / 0.01) ** 2)) - 2 * np.log(np.pi * 0.01)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = nvi.sample(
+            heavy, jax.random.key(0), dim=2, method="ais", num_levels=2, num_particles=500
+        )
+    assert posterior.khat > 0.7
+    assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
+    said = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
+    assert tuple(said) == posterior.diagnosis
+
+
+def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
+    """A function under a name of its own gets the density on vectors, the prior's draws and the
+    budget; its answer is used.
+    """
+    from nestedvi.inference.answer import Answer
+
+    seen = {}
+
+    def mine(key, request):
+        value = request.density.log_gamma(jnp.zeros(request.dim))
+        seen.update(vars(request), prior_shape=request.prior(key, 7).shape, value=value)
+        return Answer(
+            jnp.zeros((30, request.dim)), jnp.zeros(30), 1.25, 0.1, diagnosis=("It is made up.",)
+        )
+
+    monkeypatch.setitem(ANSWERS, "smc", mine)
+    with pytest.warns(nvi.NestedviWarning, match=r"^It is made up\.$"):
+        posterior = nvi.sample(
+            coin,
+            jax.random.key(0),
+            model_args=(FLIPS,),
+            method="smc",
+            num_particles=30,
+            num_steps=5,
+        )
+    assert (posterior.log_Z, posterior.log_Z_stderr, posterior.diagnosis) == (
+        1.25,
+        0.1,
+        ("It is made up.",),
+    )
+    np.testing.assert_allclose(posterior.samples["p"], 0.5)
+    assert (seen["dim"], seen["prior_shape"], seen["num_particles"], seen["num_steps"]) == (
+        1,
+        (7, 1),
+        30,
+        5,
+    )
+    assert seen["method"] == "smc" and np.isfinite(seen["value"])
+    with pytest.raises(nvi.UnknownNameError, match="Did you mean 'smc'"):
+        nvi.sample(coin, jax.random.key(0), model_args=(FLIPS,), method="smk")

@@ -1,0 +1,222 @@
+"""The HMM experiment end to end in a very small version: files, numbers that must hold, reading
+back, and refusals.
+"""
+
+import json
+from dataclasses import replace
+
+import jax
+import matplotlib.image
+import numpy as np
+import pytest
+
+import nestedvi as nvi
+from nestedvi.paper.hmm import run as hmm
+from nestedvi.paper.hmm.run import (
+    ROWS,
+    HMMConfig,
+    build_program,
+    quick_hmm_config,
+    reproduce_hmm,
+    simulate,
+)
+
+pytestmark = pytest.mark.slow
+
+CONFIG = HMMConfig(
+    rows=("recursion-em", "recursion-em-refresh"),
+    num_steps=10,
+    refresh_every=5,
+    train_instances=50,
+    test_instances=12,
+    references=6,
+    particles=50,
+    iterations=20,
+    train_particles=8,
+    batch_size=4,
+    width=4,
+    reference_particles=200,
+    reference_moves=5,
+    reference_runs=2,
+    shown=(0,),
+    at_once=4,
+    measure_cost=False,
+    series=1,
+    series_steps=6,
+    series_iterations=5,
+    series_particles=20,
+    series_batches=10,
+)
+FIELDS = {
+    "heuristic",
+    "optimisation",
+    "log_Z_hat_mean",
+    "gap_to_reference_mean",
+    "gap_stderr",
+    "ess_percent",
+    "distinct_eta_mean",
+    "instances",
+    "particles",
+    "train_seconds",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hmm")
+    with pytest.MonkeyPatch.context() as patch:
+        # Each round compiles a tempered SMC of its own, which is most of the time; one is exact
+        # enough for the margins below.
+        patch.setattr(hmm, "_REFERENCE_ROUNDS", 1)
+        return folder, reproduce_hmm(CONFIG, folder, jobs=2)
+
+
+def rows(finished):
+    return dict(zip(CONFIG.rows, finished[1]["rows"], strict=True))
+
+
+def test_every_file_is_there(finished):
+    """Results with the fields of the table, the table, pictures that are not blank, and no
+    checkpoint left.
+    """
+    folder, _ = finished
+    pictures = {"instances.png", "gap_and_ess.png", "linear_gaussian.png"}
+    assert {p.name for p in folder.iterdir()} == pictures | {"results.json", "table.md", "cells"}
+    for name in pictures:
+        assert np.ptp(matplotlib.image.imread(folder / name)[..., :3]) > 0.5
+    content = json.loads((folder / "results.json").read_text())
+    assert [row["name"] for row in content["rows"]] == list(CONFIG.rows)
+    assert all(row.keys() >= FIELDS for row in content["rows"])
+    assert all(row[field] is not None for row in content["rows"] for field in FIELDS)
+    assert {
+        "command",
+        "versions",
+        "device",
+        "seed",
+        "reference",
+        "linear_gaussian",
+        "config",
+    } <= content.keys()
+    assert not [p for p in (folder / "cells").iterdir() if p.is_dir()]
+
+
+def test_the_table_has_a_line_a_row(finished):
+    """Every row's label with its numbers, as results.json has them."""
+    text = (finished[0] / "table.md").read_text()
+    assert "12 test instances, 50 particles" in text and "learned proposal and heuristic" in text
+    for name, row in rows(finished).items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {ROWS[name].label} |")]
+        assert (
+            f"| {row['log_Z_hat_mean']:.2f} |" in line
+            and f"{row['gap_to_reference_mean']:.2f} ± " in line
+        )
+
+
+def test_the_recursion_is_near_the_truth(finished):
+    """With proposals at the modes it is within a few nats, refreshed or not."""
+    found = rows(finished)
+    for name in ("recursion-em", "recursion-em-refresh"):
+        assert abs(found[name]["gap_to_reference_mean"]) < 3
+    assert all(0 < row["ess_percent"] <= 100 and row["non_finite"] == 0 for row in found.values())
+
+
+def test_gaps_are_means_over_the_instances_with_a_reference(finished):
+    """Gap, its standard error and the mean log Ẑ from the arrays that the cells keep."""
+    cells = finished[0] / "cells"
+    reference, found = (
+        dict(np.load(cells / f"{name}.npz")) for name in ("reference", "recursion-em")
+    )
+    assert reference["log_Z"].shape == (6,) and found["log_Z_hat"].shape == (12,)
+    gaps, row = reference["log_Z"] - found["log_Z_hat"][:6], rows(finished)["recursion-em"]
+    assert row["log_Z_hat_mean"] == pytest.approx(found["log_Z_hat"].mean())
+    assert row["gap_to_reference_mean"] == pytest.approx(gaps.mean())
+    assert row["gap_to_reference_median"] == pytest.approx(np.median(gaps))
+    expected = np.sqrt(gaps.var(ddof=1) / 6 + np.mean(reference["stderr"] ** 2) / 6)
+    assert row["gap_stderr"] == pytest.approx(expected)
+
+
+def test_a_refreshed_row_runs_what_the_other_trained(finished):
+    """Same networks, so the same time of training and the same learned transitions."""
+    found, result = rows(finished), finished[1]
+    assert found["recursion-em-refresh"]["train_seconds"] == found["recursion-em"]["train_seconds"]
+    plain, refreshed = (
+        np.asarray(result["learned_transitions"][n])
+        for n in ("recursion-em", "recursion-em-refresh")
+    )
+    np.testing.assert_array_equal(plain, refreshed)
+    np.testing.assert_allclose(plain.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_what_is_there_is_not_computed_again(finished, monkeypatch):
+    """A second call reads every cell back and writes the same numbers."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("computed again")
+
+    for name in ("fit_amortised", "evaluate_instances", "fit", "_reference_runs"):
+        monkeypatch.setattr(hmm, name, refuse)
+    folder, result = finished
+    again = reproduce_hmm(CONFIG, folder)
+    words = {"heuristic", "optimisation"}
+    for before, after in zip(result["rows"], again["rows"], strict=True):
+        assert {n: after[n] for n in words} == {n: before[n] for n in words}
+        assert [after[n] for n in sorted(FIELDS - words)] == pytest.approx(
+            [before[n] for n in sorted(FIELDS - words)], rel=1e-6
+        )
+    with pytest.raises(AssertionError, match="computed again"):
+        reproduce_hmm(replace(CONFIG, rows=("recursion-em",), particles=51), folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (
+            {"rows": ("recursion-em", "recursion-me")},
+            nvi.UnknownNameError,
+            "Did you mean 'recursion-em'?",
+        ),
+        ({"rows": ()}, ValueError, "at least one row"),
+        ({"refresh_every": 3}, ValueError, "`refresh_every` must divide the 10 steps; got 3"),
+        ({"references": 13}, ValueError, "at most 12; got 13"),
+        ({"iterations": 0}, ValueError, "must be at least 1"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_at_once(change, error, said):
+    """One clear error before anything runs."""
+    with pytest.raises(error) as found:
+        replace(CONFIG, **change)
+    assert said in str(found.value)
+
+
+def test_every_row_can_be_built():
+    """Its sampler has one level more than the series has steps, and what is built is what the row
+    says.
+    """
+    xs = simulate(0, "test", 1, 4)[2][0]
+    for row in ROWS.values():
+        program = build_program(row, jax.random.key(0), 3)
+        assert program.kernel.guided == row.guided and program.encoder.symmetric == row.symmetric
+        assert jax.eval_shape(lambda x, p=program: p(x).path.thetas().k, xs).shape == (5,)
+        assert row.trained_as is None or replace(
+            row, label="", refresh=False, trained_as=None
+        ) == replace(ROWS[row.trained_as], label="")
+
+
+def test_more_instances_begin_with_the_same_ones():
+    """A larger test set holds the smaller one; parts have instances of their own."""
+    few, more, other = (
+        np.asarray(simulate(0, part, num, 4)[2])
+        for part, num in (("test", 2), ("test", 3), ("train", 2))
+    )
+    np.testing.assert_array_equal(few, more[:2])
+    assert not np.isclose(few, other).any()
+
+
+def test_the_quick_version_is_a_version_of_the_same_rows():
+    """Rows that the user chose stay; the seed stays; everything is smaller."""
+    full = HMMConfig(seed=4)
+    quick = quick_hmm_config(full)
+    assert (
+        set(quick.rows) < set(full.rows) and quick.seed == 4 and quick.iterations < full.iterations
+    )
+    assert quick_hmm_config(replace(full, rows=("gmm",))).rows == ("gmm",)

@@ -1,0 +1,126 @@
+"""Adaptive tempered SMC: log Z against closed forms, with and without symmetries, and where the
+likelihood vanishes.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import nestedvi as nvi
+from nestedvi.smc.random_walk import next_beta
+
+PRIOR = np.array([2.0, 1.0, 0.5])
+COVARIANCE = np.array([[0.2, 0.1, 0.0], [0.1, 0.3, -0.05], [0.0, -0.05, 0.1]])
+POINTS = np.array([[1.0, -0.5, 0.3], [0.0, 2.0, -1.0]])
+PRECISION = np.linalg.inv(COVARIANCE)
+RUNS = 6
+
+
+def log_gaussian(y, z):
+    """log N(y; z, COVARIANCE)."""
+    gap = y - z
+    constant = -0.5 * np.linalg.slogdet(2 * math.pi * COVARIANCE)[1]
+    return constant - 0.5 * gap @ jnp.asarray(PRECISION, gap.dtype) @ gap
+
+
+def test_gaussian_posteriors_side_by_side():
+    """log N(y; 0, prior + noise) and the posterior's mean for two observations, several runs each
+    under vmap, up to β = 1.
+
+    A run is the same whatever runs beside it, even if that needs more temperatures.
+    """
+    prior = nvi.DiagonalNormal(jnp.zeros(3), jnp.asarray(PRIOR))
+
+    def one(key, y):
+        return nvi.tempered_smc(
+            key, prior, lambda z: log_gaussian(y, z), num_particles=500, num_moves=5
+        )
+
+    keys = jax.random.split(jax.random.key(1), (2, RUNS))
+    many = jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, None))))
+    found = jax.tree.map(np.asarray, many(keys, jnp.asarray(POINTS)))
+    exact = [
+        scipy.stats.multivariate_normal.logpdf(y, np.zeros(3), np.diag(PRIOR**2) + COVARIANCE)
+        for y in POINTS
+    ]
+    error = found.log_Z_hat.std(axis=1, ddof=1) / math.sqrt(RUNS)
+    assert (error < 0.1).all()
+    np.testing.assert_array_less(np.abs(found.log_Z_hat.mean(axis=1) - exact), 4 * error)
+    posterior = np.linalg.inv(np.diag(PRIOR**-2.0) + PRECISION)
+    means = found.z.mean(axis=2)
+    error = means.std(axis=1, ddof=1) / math.sqrt(RUNS)
+    np.testing.assert_array_less(
+        np.abs(means.mean(axis=1) - POINTS @ PRECISION @ posterior), 5 * error
+    )
+    assert (found.beta == 1).all() and (found.num_levels > 1).all()
+    assert (found.acceptance > 0.05).all() and (found.acceptance < 0.9).all()
+    other = jax.tree.map(np.asarray, many(keys, jnp.asarray([POINTS[0], [9.0, 9.0, -9.0]])))
+    assert other.num_levels[1].min() > found.num_levels.max()
+    np.testing.assert_array_equal(other.z[0], found.z[0])
+    np.testing.assert_array_equal(other.log_Z_hat[0], found.log_Z_hat[0])
+
+
+MEANS, NOISE, WIDE = np.array([-3.0, 4.0]), 0.3, 3.0
+
+
+def log_mixture(z):
+    """Two coordinates, each of which may be the one near either mean."""
+
+    def log_p(z):
+        return jnp.sum(jax.scipy.stats.norm.logpdf(z, jnp.asarray(MEANS), NOISE))
+
+    return jnp.logaddexp(log_p(z), log_p(z[::-1]))
+
+
+@pytest.mark.parametrize("canonical", [None, jnp.sort], ids=["as they are", "sorted"])
+def test_naming_particles_canonically_leaves_the_evidence(canonical):
+    """Two symmetric modes: log Z = log 2 + Σ log N(m_i; 0, wide + noise), with both modes or with
+    one name for them.
+    """
+    prior = nvi.DiagonalNormal(jnp.zeros(2), WIDE)
+    options = {} if canonical is None else {"canonical": canonical}
+
+    def one(key):
+        return nvi.tempered_smc(key, prior, log_mixture, num_particles=500, num_moves=5, **options)
+
+    found = jax.tree.map(
+        np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), RUNS))
+    )
+    exact = math.log(2) + scipy.stats.norm.logpdf(MEANS, 0, math.hypot(WIDE, NOISE)).sum()
+    error = found.log_Z_hat.std(ddof=1) / math.sqrt(RUNS)
+    assert error < 0.1
+    assert abs(found.log_Z_hat.mean() - exact) < 4 * error
+    in_order = (found.z[..., 0] < found.z[..., 1]).mean()
+    assert in_order == 1 if canonical else 0.2 < in_order < 0.8
+
+
+@pytest.mark.parametrize("nothing", [-jnp.inf, jnp.nan])
+def test_a_likelihood_of_zero_is_a_weight_of_zero(nothing):
+    """L = 1 on a half-line and zero (or NaN) elsewhere: Z = 1/2, and no particle ends where it is
+    zero.
+    """
+
+    def log_L(z):
+        return jnp.where(z[0] > 0, 0.0, nothing)
+
+    prior = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
+    found = nvi.tempered_smc(
+        jax.random.key(3), prior, log_L, num_particles=1000, num_moves=2, ess_share=0.8
+    )
+    assert abs(math.exp(found.log_Z_hat) - 0.5) < 4 * 0.5 / math.sqrt(1000)
+    assert (np.asarray(found.z) > 0).all() and found.beta == 1
+
+
+def test_the_next_temperature_keeps_the_effective_sample_size(x64):
+    """Increments (β' − β) l have an ESS of the asked share, or β' = 1 if even that keeps more."""
+    log_l = jnp.asarray(np.random.default_rng(0).normal(size=400) * 20)
+    beta = jnp.asarray(0.1)
+    new = next_beta(beta, log_l, 0.5)
+    w = np.exp(float(new - beta) * np.asarray(log_l))
+    np.testing.assert_allclose(w.sum() ** 2 / (w**2).sum(), 200, rtol=1e-4)
+    assert 0.1 < new < 1
+    assert next_beta(beta, log_l / 1000, 0.5) == 1

@@ -1,0 +1,103 @@
+"""Adaptive tempered runs: what they count, how far draws reach, and what they say of their own
+error.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestedvi as nvi
+from nestedvi.densities.base import Density
+from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.smc.tempering import Plan, tempering
+from tests.helpers.three_modes import three_modes
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_counts_its_gradients():
+    base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
+    plan = Plan(ess_share=0.5, moves=2, extra=1, leaps=3)
+    found = tempering(jax.random.key(2), base, Density(three_modes), plan, num_particles=500)
+    num = int(found.num_levels)
+    assert (
+        int(found.gradients) == 2 * (num + 1) * 4
+        and int(found.values) == 1 + num + 1
+        and float(found.beta) == 1.0
+    )
+    assert found.history.shape == (2, 500, 2)
+    np.testing.assert_array_equal(found.history[-1], found.z)
+
+
+def test_hot_temperatures_get_twice_the_moves_and_ratios_are_kept():
+    """`log_ratios` are of draws from the base, then of each temperature's particles: their means
+    rise with β, as A'(β) does.
+    """
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
+    found = tempering(
+        jax.random.key(6), base, target, Plan(0.7, 2, leaps=3, hot=2), num_particles=1000
+    )
+    num = int(found.num_levels)
+    assert num > 3 and int(found.gradients) == 2 * (num + 2) * 4
+    means = np.asarray(found.log_ratios).mean(axis=1)
+    assert np.all(np.diff(means[: num + 1]) > 0) and np.all(means[num + 1 :] == 0)
+
+
+def test_more_draws_reach_further_at_once():
+    """Eight draws for each particle: the first temperature is higher, and fewer particles share a
+    draw.
+    """
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
+    few, many = (
+        tempering(
+            jax.random.key(4), base, target, Plan(0.9, 1, leaps=2, draws=draws), num_particles=300
+        )
+        for draws in (1, 8)
+    )
+    assert float(many.betas[0]) > 2 * float(few.betas[0]) and int(many.num_levels) < int(
+        few.num_levels
+    )
+    assert int(many.gradients) == 3 * int(many.num_levels) and int(many.values) == 8 + int(
+        many.num_levels
+    )
+    assert int(few.origins) < 0.7 * 300 and int(few.origins) < int(many.origins) <= 300
+
+
+@pytest.mark.parametrize("draws", [1, 5])
+def test_the_first_temperatures_estimate_is_unbiased(draws):
+    """One temperature (ESS allows β = 1 at once): E[Ẑ] = Z, over 200 runs, within five standard
+    errors.
+    """
+    base, target = nvi.DiagonalNormal(jnp.zeros(1), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
+    plan = Plan(ess_share=0.01, moves=1, leaps=2, draws=draws)
+    run = jax.vmap(lambda k: tempering(k, base, target, plan, num_particles=50).log_Z_hat)
+    Z_hat = np.exp(np.asarray(run(jax.random.split(jax.random.key(3), 200))))
+    assert abs(Z_hat.mean() - np.sqrt(2 * np.pi)) < 5 * Z_hat.std() / np.sqrt(200)
+
+
+def test_the_variance_of_log_Z_is_foretold():
+    """Moves that mix well: the variance over 200 runs is what each run's weights add up to, within
+    five standard errors.
+    """
+    base, target = nvi.DiagonalNormal(jnp.zeros(2), 3.0), Density(lambda z: -0.5 * jnp.sum(z**2))
+    run = jax.vmap(lambda k: tempering(k, base, target, Plan(0.8, 3, leaps=5), num_particles=100))
+    found = run(jax.random.split(jax.random.key(7), 200))
+    foretold, seen = float(jnp.mean(found.log_Z_variance)), float(jnp.var(found.log_Z_hat, ddof=1))
+    assert int(jnp.min(found.num_levels)) > 2
+    assert abs(seen / foretold - 1) < 5 * np.sqrt(2 / 199)
+
+
+@pytest.mark.parametrize("width, share", [(1.0, 0.0), (0.003, 0.1)])
+def test_particles_in_a_narrow_part_are_counted_as_stuck(width, share):
+    """A tenth of the mass far narrower than the rest. Four of 256 particles have less than two
+    moves of the tuned size.
+    """
+    places = jnp.array([[0.0, 0.0], [8.0, 0.0]])
+    roots = jnp.stack([jnp.eye(2), width * jnp.eye(2)])
+    target = CorrelatedMixture(places, roots, jnp.log(jnp.array([0.9, 0.1])))
+    found = tempering(jax.random.key(8), target, target, Plan(0.5, 5), num_particles=2000)
+    expected = share * (1 - 4 / 256)
+    assert (
+        abs(float(found.stuck) - expected) < 5 * np.sqrt(expected * (1 - expected) / 2000) + 0.004
+    )

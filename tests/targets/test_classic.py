@@ -1,0 +1,258 @@
+"""The table of targets: each log Z against quadrature, each name reachable."""
+
+import math
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import nestedvi as nvi
+from nestedvi.targets.data import BROWNIAN_OBSERVED, GMM40_MEANS
+
+
+def log_integral_2d(log_gamma, half_width, num=1001):
+    """log ∫ γ over a square by the trapezoid rule (the integrand vanishes at the border)."""
+    axis = jnp.linspace(-half_width, half_width, num)
+    rows = jax.jit(
+        jax.vmap(lambda x: jax.nn.logsumexp(jax.vmap(lambda y: log_gamma(jnp.stack([x, y])))(axis)))
+    )(axis)
+    return float(jax.nn.logsumexp(rows) + 2 * math.log(float(axis[1] - axis[0])))
+
+
+def log_Z_many_well(log_gamma):
+    """The sixteen pairs are independent: Z is the sixteenth power of one pair's integral, others
+    held at zero.
+    """
+    z = jnp.asarray(np.random.default_rng(2).normal(size=32))
+    alone = jax.vmap(lambda j: log_gamma(jnp.where(jnp.arange(32) // 2 == j, z, 0.0)))(
+        jnp.arange(16)
+    )
+    np.testing.assert_allclose(log_gamma(z), jnp.sum(alone), rtol=1e-12)
+    return 16 * log_integral_2d(
+        lambda pair: log_gamma(jnp.zeros(32).at[:2].set(pair)), half_width=10.0
+    )
+
+
+def log_Z_funnel(log_gamma):
+    """Given the neck x_0, log γ is −λ|x|²/2 + c in the rest: nine Gaussian integrals in closed
+    form, then one by quadrature.
+    """
+    neck = jnp.linspace(-40.0, 40.0, 1001)
+
+    def at(x, rest):
+        return log_gamma(jnp.concatenate([x[None], rest]))
+
+    rest = jnp.asarray(np.random.default_rng(3).normal(size=9))
+    top = jax.vmap(lambda x: at(x, jnp.zeros(9)))(neck)
+    precision = jax.jit(jax.vmap(lambda x: -jnp.diag(jax.hessian(at, argnums=1)(x, rest))))(neck)
+    middle = (neck > -5) & (neck < 5)
+    quadratic = top - 0.5 * precision @ rest**2
+    np.testing.assert_allclose(
+        jax.vmap(lambda x: at(x, rest))(neck)[middle], quadratic[middle], rtol=1e-10
+    )
+    log_inner = top + jnp.sum(0.5 * jnp.log(2 * jnp.pi / precision), axis=1)
+    return float(jax.nn.logsumexp(log_inner) + math.log(float(neck[1] - neck[0])))
+
+
+def log_Z_brownian(log_gamma):
+    """Given the two scales log γ is quadratic in the thirty places: a Gaussian integral in closed
+    form, then a square of scales.
+
+    The exponent is c + b·x − x·P x/2, read off derivatives at zero, so the inner integral is c +
+    b·P⁻¹b/2 + log det(2πP⁻¹)/2.
+    """
+
+    def at(x, scales):
+        return log_gamma(jnp.concatenate([scales, x]))
+
+    axis = np.arange(-11.0, 4.0, 0.2)
+    scales = jnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
+    parts = jax.jit(
+        jax.vmap(
+            lambda s: (
+                at(jnp.zeros(30), s),
+                jax.grad(at)(jnp.zeros(30), s),
+                -jax.hessian(at)(jnp.zeros(30), s),
+            )
+        )
+    )
+    top, slope, precision = map(np.asarray, parts(scales))
+    solved = np.linalg.solve(precision, slope[..., None])[..., 0]
+    inner = (
+        top
+        + 0.5 * np.sum(slope * solved, axis=1)
+        - 0.5 * np.linalg.slogdet(precision / (2 * np.pi))[1]
+    )
+    return float(jax.nn.logsumexp(inner) + 2 * math.log(0.2))
+
+
+LOG_Z = {
+    "ring": lambda log_gamma: log_integral_2d(log_gamma, 18.0),
+    "two-moons": lambda log_gamma: log_integral_2d(log_gamma, 5.0),
+    "rings": lambda log_gamma: log_integral_2d(log_gamma, 9.0),
+    "many-well": log_Z_many_well,
+    "funnel": log_Z_funnel,
+    "gmm40": lambda log_gamma: log_integral_2d(log_gamma, 50.0),
+    "brownian": log_Z_brownian,
+}
+SAMPLED = {"breast-cancer"}
+
+
+@pytest.mark.parametrize("name", [name for name in nvi.TARGETS if name not in SAMPLED])
+def test_log_Z_of_every_target(name, x64):
+    """The table prints six decimals; an entry without a quadrature here fails."""
+    target = nvi.get_target(name)
+    assert abs(LOG_Z[name](target.build().log_gamma) - target.log_Z) < 1e-6
+
+
+@pytest.mark.parametrize("name", nvi.TARGETS)
+def test_entries_agree_with_their_density(name, key):
+    target = nvi.get_target(name)
+    density = target.build()
+    assert density.log_gamma(jnp.ones(target.dim)).shape == ()
+    if isinstance(density, nvi.AbstractSampleable):
+        assert abs(float(density.log_Z) - target.log_Z) < 1e-6
+        assert density.sample(key).shape == (target.dim,)
+
+
+def test_ring_is_the_papers(x64):
+    """μ_m = 10 (sin 2πm/8, cos 2πm/8) with variance 0.5: at a mode the other seven are 7.6 away and
+    invisible.
+    """
+    modes = nvi.ring_modes()
+    expected = [
+        [10 * math.sin(2 * math.pi * m / 8), 10 * math.cos(2 * math.pi * m / 8)]
+        for m in range(1, 9)
+    ]
+    np.testing.assert_allclose(modes, expected, atol=1e-12)
+    log_gamma = jax.vmap(nvi.ring().log_gamma)
+    np.testing.assert_allclose(log_gamma(modes), -math.log(math.pi), rtol=1e-9)
+    aside = modes + jnp.array([0.5, 0.0])
+    np.testing.assert_allclose(log_gamma(aside), -math.log(math.pi) - 0.25, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["rings", "two-moons"])
+def test_radial_targets_are_smooth_at_the_origin(name):
+    """The radius has no derivative at zero; the density must still have a finite one."""
+    gradient = jax.grad(nvi.get_target(name).build().log_gamma)(jnp.zeros(2))
+    assert jnp.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("rign", "ring"), ("many_well", "many-well"), ("twomoons", "two-moons")]
+)
+def test_unknown_names_suggest_the_nearest(name, nearest):
+    with pytest.raises(
+        nvi.UnknownNameError, match=f"target '{name}'.*Did you mean '{nearest}'.*Known: .*funnel"
+    ):
+        nvi.get_target(name)
+
+
+def test_names_like_nothing_get_the_list_only():
+    with pytest.raises(nvi.UnknownNameError) as error:
+        nvi.get_target("xyzzy")
+    assert "Did you mean" not in str(error.value)
+
+
+def test_brownian_against_scipy(x64):
+    """Prior, walk and observations written out with scipy, and the evidence by the multivariate
+    normal of the observed places.
+    """
+    rng = np.random.default_rng(4)
+    seen = ~np.isnan(BROWNIAN_OBSERVED)
+    assert seen.sum() == 20 and not seen[10:20].any()
+    for z in rng.normal(size=(5, 32)) * [3, 3, *[1] * 30]:
+        scales, x = np.log1p(np.exp(z[:2])), z[2:]
+        by_hand = stats.lognorm(2.0).logpdf(scales).sum() - np.log1p(np.exp(-z[:2])).sum()
+        by_hand += stats.norm(np.r_[0.0, x[:-1]], scales[0]).logpdf(x).sum()
+        by_hand += stats.norm(x[seen], scales[1]).logpdf(BROWNIAN_OBSERVED[seen]).sum()
+        np.testing.assert_allclose(nvi.Brownian().log_gamma(jnp.asarray(z)), by_hand, rtol=1e-10)
+    times = np.arange(1, 31)[seen]
+    spectrum, basis = np.linalg.eigh(np.minimum.outer(times, times).astype(float))
+    log_sigma, log_tau = np.meshgrid(*[np.linspace(-12, 8, 401)] * 2)
+    variance = np.exp(2 * log_sigma)[..., None] * spectrum + np.exp(2 * log_tau)[..., None]
+    log_y = stats.norm(0, np.sqrt(variance)).logpdf(basis.T @ BROWNIAN_OBSERVED[seen]).sum(axis=-1)
+    log_joint = log_y + stats.norm(0, 2).logpdf(log_sigma) + stats.norm(0, 2).logpdf(log_tau)
+    assert abs(np.log(np.exp(log_joint).sum() * 0.05**2) - nvi.get_target("brownian").log_Z) < 1e-6
+
+
+def test_brownian_is_never_nan():
+    """Scales that underflow are merely unlikely."""
+    z = jnp.zeros(32).at[:2].set(-200.0)
+    assert not jnp.isnan(nvi.Brownian().log_gamma(z)) and not jnp.isnan(
+        nvi.Brownian().log_gamma(z + 1.0)
+    )
+
+
+def test_breast_cancer(x64):
+    """The log density by hand, and log Z by importance sampling around the mode: a t distribution
+    with the mode's curvature.
+    """
+    pytest.importorskip("sklearn")
+    target = nvi.get_target("breast-cancer")
+    density = target.build()
+    signed = np.asarray(density.signed)
+    assert signed.shape == (569, 31) and set(abs(signed[:, 0])) == {1.0}
+    unsigned = signed[:, 1:] * signed[:, :1]
+    np.testing.assert_allclose(unsigned.std(axis=0), 1.0)
+    assert unsigned.mean(axis=0).min() > 0.5, "not centred"
+    z = np.random.default_rng(5).normal(size=31)
+    by_hand = -np.log1p(np.exp(-signed @ z)).sum() + stats.norm.logpdf(z).sum()
+    np.testing.assert_allclose(density.log_gamma(jnp.asarray(z)), by_hand, rtol=1e-10)
+
+    negative = jax.jit(lambda z: -density.log_gamma(z))
+    mode = optimize.minimize(
+        negative, np.zeros(31), jac=jax.jit(jax.grad(negative)), method="BFGS"
+    ).x
+    covariance = np.linalg.inv(np.asarray(jax.hessian(negative)(jnp.asarray(mode))))
+    proposal = stats.multivariate_t(mode, 1.2 * covariance, df=8, seed=6)
+    draws = proposal.rvs(50_000)
+    log_w = np.asarray(jax.jit(jax.vmap(density.log_gamma))(jnp.asarray(draws))) - proposal.logpdf(
+        draws
+    )
+    w = np.exp(log_w - log_w.max())
+    estimate, error = log_w.max() + np.log(w.mean()), w.std() / w.mean() / np.sqrt(len(w))
+    assert error < 0.15 and abs(estimate - target.log_Z) < 4.5 * error
+
+
+def test_missing_scikit_learn_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"scikit-learn; pip install 'nestedvi\[targets\]'"):
+        nvi.get_target("breast-cancer").build()
+
+
+def test_gmm40_is_frozen():
+    """Forty means in the square, the first and the last as they always were."""
+    assert GMM40_MEANS.shape == (40, 2) and np.abs(GMM40_MEANS).max() < 40
+    np.testing.assert_array_equal(GMM40_MEANS[[0, -1]], [[18.392, 15.473], [-18.868, -5.783]])
+    density = nvi.gmm40()
+    # Far from the others, one mode has a fortieth of the mass.
+    np.testing.assert_allclose(
+        density.log_gamma(jnp.array([35.354, -35.228])), -np.log(40 * 2 * np.pi), rtol=1e-4
+    )
+
+
+def test_rotated_targets(key):
+    """A rotation turns points and leaves values: γ_R(R z) = γ(z), det R = 1, the same for the same
+    seed.
+    """
+    target = nvi.rotated(nvi.get_target("funnel"), 3)
+    density, straight = target.build(), nvi.get_target("funnel").build()
+    turn = np.asarray(density.rotation, dtype=np.float64)
+    np.testing.assert_allclose(turn @ turn.T, np.eye(10), atol=1e-6)
+    assert np.linalg.det(turn) == pytest.approx(1.0, abs=1e-5)
+    z = jax.random.normal(key, (10,))
+    np.testing.assert_allclose(
+        density.log_gamma(density.rotation @ z), straight.log_gamma(z), rtol=1e-4
+    )
+    assert (target.dim, target.log_Z) == (10, 0.0) and "rotated (seed 3)" in target.about
+    np.testing.assert_array_equal(
+        nvi.rotated(nvi.get_target("funnel"), 3).build().rotation, density.rotation
+    )
+    assert (
+        np.abs(nvi.rotated(nvi.get_target("funnel"), 4).build().rotation - density.rotation).max()
+        > 0.1
+    )
