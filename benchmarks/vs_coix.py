@@ -63,7 +63,7 @@ def coix_program(params, method, num_levels, num_particles, unroll):
         )
     else:
         betas = jnp.linspace(0.0, 1.0, num_levels)
-    modes = nvi.ring_modes()
+    modes = nvi.targets.ring_modes()
 
     def net(p, k, x):
         p = jax.tree.map(lambda a: a[k], p)
@@ -177,7 +177,9 @@ class Ours:
     def __init__(self, method, levels, particles, steps):
         key, row = jax.random.key(0), nvi.get_method(method)
         initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-        sampler = nvi.build(row, key, target=nvi.ring(), initial=initial, num_levels=levels)
+        sampler = nvi.build(
+            key, row, target=nvi.targets.ring(), initial=initial, num_levels=levels
+        ).sampler
         trainer = Trainer(sampler, row.make_objective(), None, "sequential", particles, None)
         self.args, self.steps = (key, trainer.start(key), trainer.inputs, 0, steps), steps
         began = time.perf_counter()
@@ -219,16 +221,16 @@ def temporaries(method, levels, particles):
     """XLA's temporary bytes of one gradient, ours (sequential) and coix's (rolled loop)."""
     key, row = jax.random.key(0), nvi.get_method(method)
     sampler = nvi.build(
-        row,
         key,
-        target=nvi.ring(),
+        row,
+        target=nvi.targets.ring(),
         initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
         num_levels=levels,
-    )
+    ).sampler
     trainer = Trainer(sampler, row.make_objective(), None, "sequential", particles, None)
 
     def ours(key, params, fixed):
-        return nvi.gradient(
+        return nvi.train.schedules.gradient(
             key, trainer.sampler(params, fixed), row.make_objective(), particles
         ).grads
 

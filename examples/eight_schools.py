@@ -48,8 +48,8 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 posterior = nvi.sample(
-    schools,
     jax.random.key(args.seed),
+    schools,
     model_args=(ERROR,),
     model_kwargs={"effect": EFFECT},
     method=args.method,

@@ -41,7 +41,7 @@ found, truth = {}, {}
 for name, degree in (("line", 1), ("parabola", 2)):
     features = jnp.asarray(np.vander(x, degree + 1, increasing=True))
     key = jax.random.key(args.seed + degree)
-    found[name] = nvi.sample(regression, key, model_args=(features, y), method=args.method)
+    found[name] = nvi.sample(key, regression, model_args=(features, y), method=args.method)
     truth[name] = exact_log_Z(features, y)
     print(
         f"{name:<9} log Z = {found[name].log_Z:.4f} ± {found[name].log_Z_stderr:.4f} (exact"

@@ -16,7 +16,7 @@ parser.add_argument("--steps", type=int, default=2_000)
 args = parser.parse_args()
 
 key_f, key_r, key_fit, key_eval = jax.random.split(jax.random.key(0), 4)
-target = nvi.GaussianMixture([[-3.0], [3.0]], variance=0.25)
+target = nvi.densities.GaussianMixture([[-3.0], [3.0]], variance=0.25)
 bridge = nvi.Density(lambda z: 0.3 * target.log_gamma(z))
 program = nvi.compose(
     nvi.propose(nvi.DiagonalNormal(jnp.zeros(1), 3.0), bridge),

@@ -18,7 +18,9 @@ args = parser.parse_args()
 key_build, key_fit, key_eval = jax.random.split(jax.random.key(0), 3)
 method = nvi.get_method("nvir-star")
 initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-sampler = nvi.build(method, key_build, target=nvi.ring(), initial=initial, num_levels=8)
+sampler = nvi.build(
+    key_build, method, target=nvi.targets.ring(), initial=initial, num_levels=8
+).sampler
 trained = nvi.fit(
     key_fit, sampler, method.make_objective(), num_steps=args.steps, num_particles=36, progress=True
 ).sampler

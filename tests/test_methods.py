@@ -33,21 +33,27 @@ LABELS = {
     "cmcd": "CMCD",
     "nvir-star-langevin": "NVIR*-Langevin",
     "ais": "AIS",
-    "smc": "SMC",
+    "smc-random-walk": "SMC",
 }
 
 
 @pytest.fixture
 def shallow_flows(monkeypatch):
     """Two layers in place of the paper's 32: the same code in less compilation."""
-    monkeypatch.setitem(nvi.KERNELS, "flow", lambda dim, key: nvi.PlanarFlow(dim, 2, key=key))
+    monkeypatch.setitem(
+        nvi.methods.KERNELS, "flow", lambda dim, key: nvi.PlanarFlow(dim, 2, key=key)
+    )
 
 
 def make(method, num_levels, key=1):
     initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
     return nvi.build(
-        method, jax.random.key(key), target=nvi.ring(), initial=initial, num_levels=num_levels
-    )
+        jax.random.key(key),
+        method,
+        target=nvi.targets.ring(),
+        initial=initial,
+        num_levels=num_levels,
+    ).sampler
 
 
 def two_steps(key, sampler, objective):
@@ -59,7 +65,7 @@ def two_steps(key, sampler, objective):
 
     def step(carry, key_step):
         params, state = carry
-        result = nvi.gradient(key_step, eqx.combine(params, rest), objective, 4)
+        result = nvi.train.schedules.gradient(key_step, eqx.combine(params, rest), objective, 4)
         updates, state = optimiser.update(result.grads, state, params)
         return (optax.apply_updates(params, updates), state), (result.finite, result.info)
 
@@ -108,14 +114,15 @@ def test_every_method_can_be_traced_with_the_other_number_of_levels(
     assert particles.z.shape == (4, 2) and particles.log_w.shape == (4,)
     if method.objective is not None:
         gradient = jax.eval_shape(
-            lambda key: nvi.gradient(key, sampler, method.make_objective(), 4), jax.random.key(0)
+            lambda key: nvi.train.schedules.gradient(key, sampler, method.make_objective(), 4),
+            jax.random.key(0),
         )
         assert gradient.finite.shape == (densities,)
 
 
 @pytest.mark.parametrize(
     ("name", "bounded"),
-    [("ais", False), ("smc", False), ("nvi-flow", True), ("svi", True), ("cmcd", True)],
+    [("ais", False), ("smc-random-walk", False), ("nvi-flow", True), ("svi", True), ("cmcd", True)],
 )
 def test_methods_are_evaluated_and_upper_bounds_need_a_way_back(name, bounded, shallow_flows):
     e = nvi.evaluate(jax.random.key(0), make(name, 3), num_particles=3, num_batches=2)
@@ -123,7 +130,7 @@ def test_methods_are_evaluated_and_upper_bounds_need_a_way_back(name, bounded, s
     assert (e.upper_bound is not None) == bounded
 
 
-@pytest.mark.parametrize("name", ["ais", "smc"])
+@pytest.mark.parametrize("name", ["ais", "smc-random-walk"])
 def test_methods_without_parameters_are_not_fitted(name):
     with pytest.raises(ValueError, match=f"{LABELS[name]} learns nothing: run it with evaluate"):
         nvi.METHODS[name].make_objective()
@@ -144,7 +151,7 @@ def test_svi_is_one_bound_on_the_final_weight():
 
     @jax.jit
     def both(key):
-        result = nvi.gradient(key, sampler, objective, 6)
+        result = nvi.train.schedules.gradient(key, sampler, objective, 6)
         return result.grads, result.info, *jax.value_and_grad(loss)(params, key)[::-1]
 
     grads, info, expected, value = both(jax.random.key(3))
@@ -181,15 +188,15 @@ def test_a_path_has_two_ends(num_levels):
 
 def test_a_misspelt_method_gets_the_nearest_name():
     with pytest.raises(
-        nvi.UnknownNameError, match=r"Unknown method 'nvri'\. Did you mean 'nvi.?'\?"
+        nvi.errors.UnknownNameError, match=r"Unknown method 'nvri'\. Did you mean 'nvi.?'\?"
     ):
         make("nvri", 2)
     with pytest.raises(
-        nvi.UnknownNameError, match=r"Unknown kernel 'gausian'\. Did you mean 'gaussian'"
+        nvi.errors.UnknownNameError, match=r"Unknown kernel 'gausian'\. Did you mean 'gaussian'"
     ):
         make(nvi.Method("mine", kernels="gausian"), 2)
     with pytest.raises(
-        nvi.UnknownNameError, match=r"Unknown path 'lerned'\. Did you mean 'learned'"
+        nvi.errors.UnknownNameError, match=r"Unknown path 'lerned'\. Did you mean 'learned'"
     ):
         make(nvi.Method("mine", path="lerned"), 2)
 
@@ -197,7 +204,7 @@ def test_a_misspelt_method_gets_the_nearest_name():
 def test_methods_move_vectors():
     scalar = distributions.Normal(0.0, 1.0)
     with pytest.raises(ValueError, match=r"draws particles of shape \(\)"):
-        nvi.build("nvi", jax.random.key(0), target=nvi.ring(), initial=scalar, num_levels=2)
+        nvi.build(jax.random.key(0), "nvi", target=nvi.targets.ring(), initial=scalar, num_levels=2)
 
 
 def test_a_method_of_ones_own():
@@ -205,9 +212,9 @@ def test_a_method_of_ones_own():
     which method it is.
     """
 
-    def kernels(dim, key):
+    def kernels(key, dim):
         def one(a):
-            return nvi.GaussianKernel(jnp.full(dim, a), jnp.zeros(dim), jnp.zeros(dim))
+            return nvi.kernels.GaussianKernel(jnp.full(dim, a), jnp.zeros(dim), jnp.zeros(dim))
 
         return nvi.Transition(one(0.9), one(0.8))
 
@@ -236,9 +243,9 @@ def test_dimensions_must_agree(key):
     for dim in (1, 3):
         with pytest.raises(ValueError, match="shape"):
             nvi.build(
-                "smc",
                 key,
-                target=nvi.ring(),
+                "smc-random-walk",
+                target=nvi.targets.ring(),
                 initial=nvi.DiagonalNormal(jnp.zeros(dim), 5.0),
                 num_levels=3,
             )

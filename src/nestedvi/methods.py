@@ -6,7 +6,7 @@ A new method is a new `Method(...)`; nothing else in the library asks which meth
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,22 +32,22 @@ from nestedvi.paths.schedules import (
 from nestedvi.sampler.nested import NestedSampler, Stacked
 from nestedvi.train.objective import Objective
 
-__all__ = ["KERNELS", "METHODS", "PATHS", "Method", "build", "get_method"]
+__all__ = ["KERNELS", "METHODS", "PATHS", "Built", "Method", "build", "get_method"]
 
 
-def _gaussian(dim: int, key: Key) -> AbstractTransition:
+def _gaussian(key: Key, dim: int) -> AbstractTransition:
     forward, reverse = (ResidualGaussian(dim, key=k) for k in jax.random.split(key))
     return Transition(forward, reverse)
 
 
-def _flow(dim: int, key: Key) -> AbstractTransition:
+def _flow(key: Key, dim: int) -> AbstractTransition:
     # Initial densities are several units wide, and so must be the offsets and what a step of Adam
     # changes: with narrower ones a single flow ends with less ESS on the ring. Nearer to the
     # identity at the start, fewer restarts lose a mode.
     return PlanarFlow(dim, key=key, scale=0.01, spread=4.0, unit=3.0)
 
 
-def _random_walk(dim: int, key: Key) -> AbstractTransition:
+def _random_walk(key: Key, dim: int) -> AbstractTransition:
     return RandomWalk(jnp.full((dim,), 2.38 / dim**0.5), steps=5)
 
 
@@ -58,19 +58,19 @@ def _step(dim: int) -> jax.Array:
     return jnp.full((dim,), 0.1)
 
 
-def _langevin(dim: int, key: Key) -> AbstractTransition:
+def _langevin(key: Key, dim: int) -> AbstractTransition:
     return LangevinTransition(_step(dim))
 
 
-def _langevin_reverse(dim: int, key: Key) -> AbstractTransition:
+def _langevin_reverse(key: Key, dim: int) -> AbstractTransition:
     return LangevinTransition(_step(dim), reverse_drift=DriftNetwork(dim, key=key))
 
 
-def _langevin_opposite(dim: int, key: Key) -> AbstractTransition:
+def _langevin_opposite(key: Key, dim: int) -> AbstractTransition:
     return LangevinTransition(_step(dim), drift=DriftNetwork(dim, key=key), opposite=True)
 
 
-KERNELS: dict[str, Callable[[int, Key], AbstractTransition]] = {
+KERNELS: dict[str, Callable[[Key, int], AbstractTransition]] = {
     "gaussian": _gaussian,
     "flow": _flow,
     "random-walk": _random_walk,
@@ -97,13 +97,13 @@ class Method:
     objective = {"learn": ["forward", "path"]}
     mine = nvi.Method("mine", path="learned", resampling=resampling, objective=objective)
     initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-    sampler = nvi.build(mine, key, target=nvi.ring(), initial=initial, num_levels=8)
+    sampler, objective = nvi.build(key, mine, target=target, initial=initial, num_levels=8)
     ```
     """
 
     label: str
     about: str = ""
-    kernels: str | Callable[[int, Key], AbstractTransition] = "gaussian"
+    kernels: str | Callable[[Key, int], AbstractTransition] = "gaussian"
     path: str | Callable[[int], AbstractSchedule] = "linear"
     resampling: Resampling = field(default_factory=lambda: Resampling(when="never"))
     objective: Mapping[str, Any] | None = field(default_factory=dict)
@@ -187,7 +187,7 @@ METHODS: dict[str, Method] = {
     "ais": Method(
         "AIS", "annealed importance sampling with random-walk moves", "random-walk", objective=None
     ),
-    "smc": Method(
+    "smc-random-walk": Method(
         "SMC",
         "an SMC sampler with random-walk moves, resampling when ESS < 50 %",
         "random-walk",
@@ -214,11 +214,24 @@ def _lookup(table: Mapping[str, Any], kind: str, name: Any) -> Any:
     return table[name]
 
 
-def build(
-    method: str | Method, key: Key, *, target: Any, initial: Any, num_levels: int
-) -> NestedSampler:
+class Built(NamedTuple):
+    """A method's sampler with fresh parameters, and the objective that trains it (None if the
+    method learns nothing)."""
+
+    sampler: NestedSampler
+    objective: Objective | None
+
+
+def build(key: Key, method: str | Method, *, target: Any, initial: Any, num_levels: int) -> Built:
     """The sampler of a method between an initial density and a target, with K = `num_levels` and
-    fresh parameters.
+    fresh parameters, and the method's objective.
+
+    ```python
+    sampler, objective = nvi.build(
+        key, "nvir-star", target=nvi.targets.ring(), initial=initial, num_levels=8
+    )
+    trained = nvi.fit(key, sampler, objective, num_steps=5_000, num_particles=36).sampler
+    ```
     """
     row = get_method(method)
     check_num_levels(num_levels)
@@ -237,11 +250,12 @@ def build(
             f"The target cannot score what the initial density draws (shape {shape}): {error}"
         ) from error
     make = _lookup(KERNELS, "kernel", row.kernels)
-    links = stack(lambda k: make(shape[0], k), key, num_levels - 1)
+    links = stack(key, lambda k: make(k, shape[0]), num_levels - 1)
+    objective = None if row.objective is None else row.make_objective()
     if row.path == "none":
-        chain = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, Chain(links))
-        return NestedSampler(
-            base, Annealing(base, density, LinearSchedule(2)), Stacked(chain), row.resampling
-        )
-    schedule = _lookup(PATHS, "path", row.path)(num_levels)
-    return NestedSampler(base, Annealing(base, density, schedule), Stacked(links), row.resampling)
+        links = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, Chain(links))
+        schedule: AbstractSchedule = LinearSchedule(2)
+    else:
+        schedule = _lookup(PATHS, "path", row.path)(num_levels)
+    path = Annealing(base, density, schedule)
+    return Built(NestedSampler(base, path, Stacked(links), row.resampling), objective)

@@ -73,7 +73,10 @@ def test_methods_as_json():
         "learns": ["q", "r", "γ"],
         "about": nvi.METHODS["nvir-star"].about,
     }
-    assert by_id["smc"]["resampling"] == "ESS < 50%" and by_id["smc"]["learns"] == []
+    assert (
+        by_id["smc-random-walk"]["resampling"] == "ESS < 50%"
+        and by_id["smc-random-walk"]["learns"] == []
+    )
 
 
 ANNOUNCE = """
@@ -209,8 +212,8 @@ def test_a_checkpoint_of_another_run_is_one_sentence(command, tmp_path):
     ("arguments", "said"),
     [
         (("bench", "step", "--method", "nvir-sta"), "Did you mean 'nvir-star'?"),
-        (("bench", "step", "--schedule", "two-fase"), "Did you mean 'two-phase'?"),
-        (("bench", "step", "--method", "smc"), "SMC learns nothing"),
+        (("bench", "step", "--order", "two-fase"), "Did you mean 'two-phase'?"),
+        (("bench", "step", "--method", "smc-random-walk"), "SMC learns nothing"),
         (("bench", "step", "--levels", "1"), "at least 2 levels"),
         (("bench", "step", "--steps", "0"), "1 to 512 steps"),
     ],
@@ -271,7 +274,7 @@ def test_an_expected_failure_in_a_real_process(tmp_path):
 def test_reproduce_refuses_what_it_does_not_know(tmp_path):
     for arguments, hint in (
         (["--methods", "nvri"], "nvir"),
-        (["--schedule", "sequental"], "sequential"),
+        (["--order", "sequental"], "sequential"),
         (["--levels", "x"], "whole number"),
     ):
         result = RUNNER.invoke(
@@ -308,7 +311,7 @@ def test_reproduce_passes_its_options_on(tmp_path, monkeypatch):
         "2",
     ]
     result = RUNNER.invoke(
-        app, ["reproduce", "annealing", *options, "--schedule", "two-phase", "--out", str(tmp_path)]
+        app, ["reproduce", "annealing", *options, "--order", "two-phase", "--out", str(tmp_path)]
     )
     assert result.exit_code == 0 and "the table" in result.stdout
     config = seen["config"]
@@ -318,7 +321,7 @@ def test_reproduce_passes_its_options_on(tmp_path, monkeypatch):
         3,
         50,
     )
-    assert (config.seed, config.schedule, seen["jobs"]) == (5, "two-phase", 2)
+    assert (config.seed, config.order, seen["jobs"]) == (5, "two-phase", 2)
     assert (
         RUNNER.invoke(app, ["reproduce", "annealing", "--quick", "--out", str(tmp_path)]).exit_code
         == 0

@@ -168,7 +168,7 @@ FILES = {
 def test_tables_that_cannot_be_read(tmp_path, case):
     text, message = FILES[case]
     (tmp_path / "table.csv").write_text(text)
-    with pytest.raises(nvi.DataError, match=message):
+    with pytest.raises(nvi.errors.DataError, match=message):
         load_data(str(tmp_path / "table.csv"))
 
 
@@ -186,19 +186,19 @@ def test_data_files(tmp_path):
         ("pickled.npz", "plain arrays"),
         ("latin.csv", "no text"),
     ):
-        with pytest.raises(nvi.DataError, match=message):
+        with pytest.raises(nvi.errors.DataError, match=message):
             load_data(str(tmp_path / name))
 
 
 def test_targets_are_listed(command):
     code, stdout, _ = command("targets")
     assert code == 0
-    for name, target in nvi.TARGETS.items():
+    for name, target in nvi.targets.TARGETS.items():
         line = next(line for line in stdout.splitlines() if line.split()[:1] == [name])
         assert f"{target.log_Z:.6g}" in line and str(target.dim) in line
     _, stdout, _ = command("targets", "--json")
     rows = json.loads(stdout)["rows"]
-    assert [row["id"] for row in rows] == list(nvi.TARGETS)
+    assert [row["id"] for row in rows] == list(nvi.targets.TARGETS)
     assert rows[1] == {
         "id": "funnel",
         "dim": 10,

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
 from nestedvi.densities.gaussian import CorrelatedMixture
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -59,7 +59,7 @@ def test_a_correlated_mixture():
 
 
 def test_experts():
-    density = Experts(
+    density = Mixture(
         [nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)],
         np.log([0.25, 0.75]),
     )
@@ -76,7 +76,7 @@ def test_experts():
 
 def test_weights_may_be_whole_numbers(key):
     one = CorrelatedMixture(np.zeros((2, 2)), np.stack([np.eye(2)] * 2), [0, 0])
-    assert Experts((one, one), [0, 0]).sample(key).shape == one.sample(key).shape == (2,)
+    assert Mixture((one, one), [0, 0]).sample(key).shape == one.sample(key).shape == (2,)
 
 
 def test_a_scale_mixture():

@@ -16,14 +16,16 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.autoregressive import AutoregressiveMixture
-from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
 from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
 from nestedvi.targets.classic import Rotated
 
 
 def mixture():
-    return nvi.GaussianMixture([[-2.0, 0.5], [1.0, -1.0], [2.0, 2.0]], 0.4, weights=[1.0, 2.0, 5.0])
+    return nvi.densities.GaussianMixture(
+        [[-2.0, 0.5], [1.0, -1.0], [2.0, 2.0]], 0.4, weights=[1.0, 2.0, 5.0]
+    )
 
 
 def correlated():
@@ -37,7 +39,7 @@ def logistic():
 
 
 def planar():
-    return waved(nvi.PlanarDensity(nvi.PlanarFlow(2, 3, key=jax.random.key(3))))
+    return waved(nvi.kernels.PlanarDensity(nvi.PlanarFlow(2, 3, key=jax.random.key(3))))
 
 
 def autoregressive():
@@ -53,7 +55,7 @@ def waved(density):
 
 
 def rotated_ring():
-    return Rotated(nvi.ring(), jnp.array([[0.6, -0.8], [0.8, 0.6]]))
+    return Rotated(nvi.targets.ring(), jnp.array([[0.6, -0.8], [0.8, 0.6]]))
 
 
 # name: (constructor, dimension)
@@ -62,28 +64,28 @@ DENSITIES = {
     "diagonal-normal": (lambda: nvi.DiagonalNormal([0.5, -1.0], [0.7, 2.0]), 2),
     "diagonal-normal-1d": (lambda: nvi.DiagonalNormal(0.3, 1.5), 1),
     "mixture": (mixture, 2),
-    "scaled": (lambda: nvi.Scaled(mixture(), -1.7), 2),
+    "scaled": (lambda: nvi.densities.Scaled(mixture(), -1.7), 2),
     "numpyro-event": (
-        lambda: nvi.Numpyro(
+        lambda: nvi.densities.Numpyro(
             dist.MultivariateNormal(jnp.ones(2), jnp.array([[1.0, 0.6], [0.6, 2.0]]))
         ),
         2,
     ),
     "numpyro-batch": (
-        lambda: nvi.Numpyro(dist.Logistic(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.6]))),
+        lambda: nvi.densities.Numpyro(dist.Logistic(jnp.array([0.3, -0.4]), jnp.array([0.5, 0.6]))),
         2,
     ),
-    "ring": (nvi.ring, 2),
-    "funnel": (nvi.Funnel, 10),
-    "many-well": (nvi.ManyWell, 32),
-    "two-moons": (nvi.TwoMoons, 2),
-    "rings": (nvi.Rings, 2),
+    "ring": (nvi.targets.ring, 2),
+    "funnel": (nvi.targets.Funnel, 10),
+    "many-well": (nvi.targets.ManyWell, 32),
+    "two-moons": (nvi.targets.TwoMoons, 2),
+    "rings": (nvi.targets.Rings, 2),
     "correlated-mixture": (correlated, 2),
     "affine": (
         lambda: Affine(mixture(), jnp.array([0.5, -1.0]), jnp.array([[0.7, 0.4], [-0.5, 1.1]])),
         2,
     ),
-    "experts": (lambda: Experts((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
+    "experts": (lambda: Mixture((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
     "planar": (planar, 2),
@@ -205,7 +207,7 @@ def test_one_dimension_too(x64):
 
 def test_funnel_draws(key, x64):
     """x_0 is N(0, 9); scaled by exp(−x_0/2) the others are standard normal whatever x_0."""
-    z = jax.jit(jax.vmap(nvi.Funnel().sample))(jax.random.split(key, NUM_DRAWS))
+    z = jax.jit(jax.vmap(nvi.targets.Funnel().sample))(jax.random.split(key, NUM_DRAWS))
     noise = jnp.concatenate([z[:, :1] / 3, z[:, 1:] * jnp.exp(-z[:, :1] / 2)], axis=1)
     tolerance = 5 / math.sqrt(NUM_DRAWS)
     covariance = noise.T @ noise / NUM_DRAWS
@@ -253,10 +255,10 @@ def test_reparameterised_draws_carry_the_gradient(key, x64):
     ("density", "expected"),
     [
         (lambda: mixture(), False),
-        (lambda: nvi.Scaled(mixture(), 1.0), False),
-        (lambda: nvi.Scaled(nvi.DiagonalNormal(0.0, 1.0), 1.0), True),
-        (lambda: nvi.Numpyro(dist.Poisson(2.0)), False),
-        (lambda: nvi.Numpyro(dist.Normal(0.0, 1.0)), True),
+        (lambda: nvi.densities.Scaled(mixture(), 1.0), False),
+        (lambda: nvi.densities.Scaled(nvi.DiagonalNormal(0.0, 1.0), 1.0), True),
+        (lambda: nvi.densities.Numpyro(dist.Poisson(2.0)), False),
+        (lambda: nvi.densities.Numpyro(dist.Normal(0.0, 1.0)), True),
     ],
 )
 def test_what_is_said_about_draws(density, expected):
@@ -265,7 +267,7 @@ def test_what_is_said_about_draws(density, expected):
 
 def test_discrete_distributions_score_without_a_grid(x64):
     """A batch of independent Poissons is one particle: their log probabilities add up."""
-    density = nvi.as_sampleable(dist.Poisson(jnp.array([0.5, 3.0])))
+    density = nvi.densities.as_sampleable(dist.Poisson(jnp.array([0.5, 3.0])))
     expected = sum(
         k * math.log(rate) - rate - math.lgamma(k + 1) for k, rate in ((2, 0.5), (1, 3.0))
     )
@@ -274,18 +276,18 @@ def test_discrete_distributions_score_without_a_grid(x64):
 
 def test_as_density_accepts_what_it_says():
     normal = nvi.DiagonalNormal(0.0, 1.0)
-    assert nvi.as_density(normal) is normal
-    assert isinstance(nvi.as_density(dist.Normal()), nvi.Numpyro)
-    assert float(nvi.as_density(lambda z: -2.0 * z).log_gamma(jnp.array(3.0))) == -6.0
+    assert nvi.densities.as_density(normal) is normal
+    assert isinstance(nvi.densities.as_density(dist.Normal()), nvi.densities.Numpyro)
+    assert float(nvi.densities.as_density(lambda z: -2.0 * z).log_gamma(jnp.array(3.0))) == -6.0
     with pytest.raises(TypeError, match="got int"):
-        nvi.as_density(3)
+        nvi.densities.as_density(3)
 
 
 def test_as_sampleable_refuses_what_can_only_be_scored():
     with pytest.raises(TypeError, match=r"sampled exactly.*got Density"):
-        nvi.as_sampleable(lambda z: -z)
+        nvi.densities.as_sampleable(lambda z: -z)
     with pytest.raises(TypeError, match="ManyWell"):
-        nvi.as_sampleable(nvi.ManyWell())
+        nvi.densities.as_sampleable(nvi.targets.ManyWell())
 
 
 def test_a_log_density_must_be_a_scalar():
@@ -301,4 +303,4 @@ def test_a_normal_needs_a_positive_scale(scale):
 
 def test_mixture_means_need_two_axes():
     with pytest.raises(ValueError, match=r"\(components, dim\); got \(3,\)"):
-        nvi.GaussianMixture([0.0, 1.0, 2.0], 1.0)
+        nvi.densities.GaussianMixture([0.0, 1.0, 2.0], 1.0)

@@ -19,7 +19,7 @@ def test_density_is_scipys():
         dirichlet_log_prob(jnp.asarray(lam), jnp.asarray(concentration)),
         stats.dirichlet.logpdf(lam, concentration),
     )
-    density = nvi.SymmetricDirichlet(0.7, 3)
+    density = nvi.densities.SymmetricDirichlet(0.7, 3)
     np.testing.assert_allclose(
         density.log_gamma(jnp.asarray(lam)), stats.dirichlet.logpdf(lam, np.full(3, 0.7))
     )
@@ -31,7 +31,9 @@ def test_draws_have_the_dirichlets_moments(key, alpha):
     """A multiple of one half is drawn from squared normals, anything else by rejection."""
     num, dim = 20_000, 4
     draws = np.asarray(
-        jax.jit(jax.vmap(nvi.SymmetricDirichlet(alpha, dim).sample))(jax.random.split(key, num))
+        jax.jit(jax.vmap(nvi.densities.SymmetricDirichlet(alpha, dim).sample))(
+            jax.random.split(key, num)
+        )
     )
     np.testing.assert_allclose(draws.sum(axis=1), 1.0, atol=1e-5)
     exact = stats.dirichlet(np.full(dim, alpha))
@@ -42,23 +44,23 @@ def test_draws_have_the_dirichlets_moments(key, alpha):
 
 
 def test_a_proportion_of_nothing_stays_finite():
-    assert np.isfinite(nvi.SymmetricDirichlet(0.5, 2).log_gamma(jnp.array([0.0, 1.0])))
+    assert np.isfinite(nvi.densities.SymmetricDirichlet(0.5, 2).log_gamma(jnp.array([0.0, 1.0])))
 
 
 @pytest.mark.parametrize(("alpha", "dim"), [(0.0, 3), (0.5, 1)])
 def test_impossible_parameters(alpha, dim):
     with pytest.raises(ValueError, match="α > 0"):
-        nvi.SymmetricDirichlet(alpha, dim)
+        nvi.densities.SymmetricDirichlet(alpha, dim)
 
 
 def test_particles_of_another_shape():
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
-        nvi.SymmetricDirichlet(0.5, 3).log_gamma(jnp.ones(4) / 4)
+        nvi.densities.SymmetricDirichlet(0.5, 3).log_gamma(jnp.ones(4) / 4)
 
 
 def test_the_empirical_distribution(key):
     """Every point as often as any other, whole pytrees at a time."""
-    density = nvi.Empirical({"a": jnp.arange(4.0), "b": 10 * jnp.arange(4.0)[:, None]})
+    density = nvi.densities.Empirical({"a": jnp.arange(4.0), "b": 10 * jnp.arange(4.0)[:, None]})
     draws = jax.vmap(density.sample)(jax.random.split(key, 4000))
     np.testing.assert_array_equal(draws["b"][:, 0], 10 * draws["a"])
     share = np.bincount(np.asarray(draws["a"], int), minlength=4) / 4000
@@ -67,4 +69,4 @@ def test_the_empirical_distribution(key):
         density.log_gamma(density.sample(key)) - density.log_Z, -np.log(4), rtol=1e-6
     )
     with pytest.raises(ValueError, match="needs points"):
-        nvi.Empirical(())
+        nvi.densities.Empirical(())

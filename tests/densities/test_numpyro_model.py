@@ -284,7 +284,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_used_is_refused_in_one_sentence(case):
     model, args, message = REFUSED[case]
-    with pytest.raises(nvi.ModelError, match=message) as error:
+    with pytest.raises(nvi.errors.ModelError, match=message) as error:
         nvi.NumpyroModel(model, args)
     assert "\n" not in str(error.value)
 

@@ -67,7 +67,9 @@ def test_discrete(side, baseline):
     expected = jacobians(exact, p)
 
     def build(p):
-        return nvi.ExactLevel(Table(p["target"]), Table(p["proposal"]), sample_from=side)
+        return nvi.divergences.ExactLevel(
+            Table(p["target"]), Table(p["proposal"]), sample_from=side
+        )
 
     assert_unbiased(estimates(build, p, baseline), expected)
 
@@ -112,13 +114,15 @@ def mixed_level(p, side):
     """p(a) p(b | a) against q(b) q(a | b): discrete and continuous parts on both sides, in both
     orders.
     """
-    left = nvi.Joint(Table(p["a"]), Lift(nvi.DistributionKernel(p["b|a"], reparameterised=True)))
+    left = nvi.kernels.Joint(
+        Table(p["a"]), Lift(nvi.DistributionKernel(p["b|a"], reparameterised=True))
+    )
     gaussian = eqx.tree_at(lambda d: (d.loc, d.log_scale), nvi.DiagonalNormal(0.0, 1.0), p["b"])
-    right = nvi.Joint(
+    right = nvi.kernels.Joint(
         gaussian, nvi.DistributionKernel(p["a|b"], reparameterised=False), flipped=True
     )
     assert not left.reparameterised and not right.reparameterised
-    return nvi.ExactLevel(left, right, sample_from=side)
+    return nvi.divergences.ExactLevel(left, right, sample_from=side)
 
 
 @pytest.mark.parametrize("side", ["proposal", "target"])
@@ -158,10 +162,10 @@ def test_mixed_joints(side):
 def test_flipped_pairs_agree_on_the_order(key):
     """Both joints score a pair (z, x) that either of them drew."""
     prior, data = Table(jnp.zeros(2)), Table(jnp.zeros(3))
-    left = nvi.Joint(
+    left = nvi.kernels.Joint(
         prior, nvi.DistributionKernel(lambda z, c: dist.Categorical(probs=jnp.ones(3) / 3), False)
     )
-    right = nvi.Joint(
+    right = nvi.kernels.Joint(
         data,
         nvi.DistributionKernel(lambda x, c: dist.Categorical(probs=jnp.ones(2) / 2), False),
         flipped=True,
@@ -175,18 +179,18 @@ def test_flipped_pairs_agree_on_the_order(key):
 
 def test_a_level_is_a_pytree_of_arrays(key):
     """`flipped` is structure, not data: a plain jit takes a level, and every leaf is an array."""
-    kernel = nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1))
-    level = nvi.ExactLevel(
-        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel),
-        nvi.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel, flipped=True),
+    kernel = nvi.kernels.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1))
+    level = nvi.divergences.ExactLevel(
+        nvi.kernels.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel),
+        nvi.kernels.Joint(nvi.DiagonalNormal(0.0, 1.0), kernel, flipped=True),
     )
     assert all(eqx.is_array(x) for x in jax.tree.leaves(level))
     assert np.isfinite(jax.jit(lambda level: level.surrogate(key, "reverse-kl", 4)[1])(level))
 
 
 def test_unknown_side():
-    with pytest.raises(nvi.UnknownNameError, match="proposal"):
-        nvi.ExactLevel(Table(jnp.zeros(2)), Table(jnp.zeros(2)), sample_from="propsal")
+    with pytest.raises(nvi.errors.UnknownNameError, match="proposal"):
+        nvi.divergences.ExactLevel(Table(jnp.zeros(2)), Table(jnp.zeros(2)), sample_from="propsal")
 
 
 @pytest.mark.parametrize("side", ["proposal", "target"])
@@ -195,7 +199,7 @@ def test_samples_that_are_there_already(key, side):
     p = [jnp.array([0.4, -0.3]), jnp.array([0.1, 0.2])]
 
     def both(p, fn):
-        return fn(nvi.ExactLevel(Table(p[0]), Table(p[1]), sample_from=side))
+        return fn(nvi.divergences.ExactLevel(Table(p[0]), Table(p[1]), sample_from=side))
 
     together = jax.grad(lambda p: both(p, lambda level: level.surrogate(key, "forward-kl", 5))[0])(
         p
@@ -208,9 +212,9 @@ def test_samples_that_are_there_already(key, side):
 
 
 def test_a_completed_point_is_a_draw_of_the_joint(key):
-    joint = nvi.Joint(
+    joint = nvi.kernels.Joint(
         nvi.DiagonalNormal(0.0, 1.0),
-        nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)),
+        nvi.kernels.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)),
         flipped=True,
     )
     point = jnp.array([3.0])
@@ -223,7 +227,7 @@ def test_what_is_held_gets_no_gradient(key):
     for side in ("proposal", "target"):
 
         def build(p, side=side):
-            return nvi.ExactLevel(nvi.hold(Table(p[0])), Table(p[1]), sample_from=side)
+            return nvi.divergences.ExactLevel(nvi.hold(Table(p[0])), Table(p[1]), sample_from=side)
 
         gradient = jax.grad(lambda p, build=build: build(p).surrogate(key, "reverse-kl", 8)[0])(
             [jnp.array([0.4, -0.3]), jnp.zeros(2)]

@@ -16,7 +16,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.particles.resampling import Particles
-from nestedvi.sampler.level import Flow, Level, weigh
+from nestedvi.sampler.level import GradientRule, Level, weigh
 from tests.helpers.closed_forms import (
     CASES,
     NAMES,
@@ -46,7 +46,7 @@ class Bump(nvi.AbstractDensity):
         return c - 0.5 * a * z[0] ** 2 + b * jnp.sin(z[0])
 
 
-PATH = nvi.Sequential([Bump(jnp.zeros(3)), Bump(jnp.zeros(3))])
+PATH = nvi.paths.DensitySequence([Bump(jnp.zeros(3)), Bump(jnp.zeros(3))])
 
 
 def log_bump(value, z):
@@ -87,7 +87,7 @@ def exact(names):
 
 
 def gaussian(p, score_only=False):
-    return nvi.GaussianKernel(p[:1], p[1:2], p[2:], score_only)
+    return nvi.kernels.GaussianKernel(p[:1], p[1:2], p[2:], score_only)
 
 
 def estimated(names, flow, score_only=False):
@@ -109,16 +109,16 @@ def estimated(names, flow, score_only=False):
     return fn
 
 
-LANDING = Flow(hold_q=True, split=True)
-HELD = Flow(hold_q=True)
+LANDING = GradientRule(hold_q=True, split=True)
+HELD = GradientRule(hold_q=True)
 # (flow, kernel declared non-reparameterised, divergences): every estimator of φ̂ that an objective
 # can choose.
 ESTIMATORS = {
-    "pathwise": (Flow(), False, NAMES),
+    "pathwise": (GradientRule(), False, NAMES),
     "landing": (LANDING, False, NAMES),
     "held log q": (HELD, False, ("reverse-kl",)),
-    "score": (Flow(score_only=True), False, NAMES),
-    "score-only kernel": (Flow(), True, NAMES),
+    "score": (GradientRule(score_only=True), False, NAMES),
+    "score-only kernel": (GradientRule(), True, NAMES),
 }
 
 
@@ -140,13 +140,13 @@ def test_objectives_choose_those_flows(name):
     transition = nvi.Transition(gaussian(p["forward"]), gaussian(p["reverse"]))
 
     def choose(**kw):
-        return nvi.Objective(CASES[name][0](), **kw).flow(transition)
+        return nvi.Objective(CASES[name][0](), **kw).gradient_rule(transition)
 
     assert choose(estimator="pathwise") == (HELD if name == "reverse-kl" else LANDING)
-    assert choose(estimator="pathwise", sticking_the_landing=False) == Flow()
-    assert choose(estimator="score") == Flow(score_only=True)
+    assert choose(estimator="pathwise", sticking_the_landing=False) == GradientRule()
+    assert choose(estimator="score") == GradientRule(score_only=True)
     assert choose() == (
-        Flow(score_only=True) if name == "forward-kl" else choose(estimator="pathwise")
+        GradientRule(score_only=True) if name == "forward-kl" else choose(estimator="pathwise")
     )
 
 
@@ -212,7 +212,7 @@ def estimated_langevin(flow):
 
     def fn(p):
         log_w = jax.lax.stop_gradient(log_bump(p["theta_prev"], prev[:, 0])) - 0.5 * eps**2
-        transition = nvi.LangevinTransition(
+        transition = nvi.kernels.LangevinTransition(
             jnp.exp(p["log_step"]), drift=Sine(p["drift"]), opposite=True
         )
         theta = jax.lax.stop_gradient(p["theta"]) if flow.hold_theta else p["theta"]
@@ -227,7 +227,9 @@ def estimated_langevin(flow):
 
 
 @pytest.mark.parametrize(
-    "flow", [Flow(), LANDING, Flow(score_only=True)], ids=["pathwise", "landing", "score"]
+    "flow",
+    [GradientRule(), LANDING, GradientRule(score_only=True)],
+    ids=["pathwise", "landing", "score"],
 )
 def test_langevin_moves(flow):
     """Step size and drift in both kernels, θ_k in γ_k and in both kernels: every way in adds up."""
@@ -238,7 +240,7 @@ def test_langevin_moves(flow):
     np.testing.assert_allclose(reported, value, rtol=TOL)
 
 
-@pytest.mark.parametrize("flow", [Flow(), LANDING], ids=["pathwise", "landing"])
+@pytest.mark.parametrize("flow", [GradientRule(), LANDING], ids=["pathwise", "landing"])
 def test_partial_optimisation_of_shared_parameters(flow):
     """What q_k shares with r_{k-1} is held in its role in r_{k-1}."""
     p = langevin_parameters()
@@ -281,7 +283,7 @@ def test_first_term():
                 nvi.DiagonalNormal(0.0, 1.0),
                 (p["loc"], p["log_scale"]),
             )
-            path = nvi.Sequential([Bump(p["theta"]), Bump(jnp.ones(3))])
+            path = nvi.paths.DensitySequence([Bump(p["theta"]), Bump(jnp.ones(3))])
             sampler = nvi.NestedSampler(
                 initial, path, [nvi.Transition(gaussian(jnp.zeros(3)), gaussian(jnp.zeros(3)))]
             )
@@ -293,7 +295,7 @@ def test_first_term():
         return fn
 
     expected = jacobians(with_value(exact_first), p)[0]
-    for flow in (Flow(), LANDING):
+    for flow in (GradientRule(), LANDING):
         assert_same(jacobians(loss(flow), p)[0], expected, TOL)
 
 
@@ -358,7 +360,7 @@ def mixed_parameters():
     return {"theta_prev": prev, "theta": now, "forward": mixed_parts(4), "reverse": mixed_parts(5)}
 
 
-MIXED_PATH = nvi.StackedDensities(
+MIXED_PATH = nvi.paths.StackedDensities(
     MixedDensity(jnp.ones((2, 2)), jnp.ones((2, 2)), jnp.ones((2, 2)))
 )
 X = np.linspace(-8.0, 8.0, 49)
@@ -436,7 +438,11 @@ def mixed_estimated(names, flow, order):
     return fn
 
 
-MIXED_FLOWS = [(Flow(), NAMES), (HELD, ("reverse-kl",)), (Flow(score_only=True), ("forward-kl",))]
+MIXED_FLOWS = [
+    (GradientRule(), NAMES),
+    (HELD, ("reverse-kl",)),
+    (GradientRule(score_only=True), ("forward-kl",)),
+]
 
 
 @pytest.mark.parametrize("order", ["dx", "xd"])
@@ -455,8 +461,12 @@ def test_mixed_kernels(order):
 @pytest.mark.parametrize("name", NAMES)
 def test_objectives_choose_those_flows_for_mixed_kernels(name):
     """Sticking the landing is dropped for a mixed kernel unless g is constant."""
-    flow = nvi.Objective(CASES[name][0]()).flow(nvi.Transition(mixed_kernel(mixed_parts(4), "dx")))
-    assert flow == {"reverse-kl": HELD, "forward-kl": Flow(score_only=True)}.get(name, Flow())
+    flow = nvi.Objective(CASES[name][0]()).gradient_rule(
+        nvi.Transition(mixed_kernel(mixed_parts(4), "dx"))
+    )
+    assert flow == {"reverse-kl": HELD, "forward-kl": GradientRule(score_only=True)}.get(
+        name, GradientRule()
+    )
 
 
 class Bump2(nvi.AbstractDensity):
@@ -470,7 +480,7 @@ class Bump2(nvi.AbstractDensity):
 
 
 @pytest.mark.parametrize(
-    "flow", [Flow(), Flow(score_only=True)], ids=["pathwise", "asked for the score"]
+    "flow", [GradientRule(), GradientRule(score_only=True)], ids=["pathwise", "asked for the score"]
 )
 def test_planar_flow(flow):
     """A deterministic transition: D = ∫ π_{k-1}(z) f(π_k(T z) |det J| / π_{k-1}(z)) dz, J by
@@ -500,7 +510,7 @@ def test_planar_flow(flow):
         )
 
     def loss(p):
-        path = nvi.Sequential([Bump2(p["theta_prev"]), Bump2(p["theta"])])
+        path = nvi.paths.DensitySequence([Bump2(p["theta_prev"]), Bump2(p["theta"])])
         level = Level(p["forward"], *path.densities, None)
         log_w = jax.lax.stop_gradient(jax.vmap(path.densities[0].log_gamma)(grid))
         z, aux = jax.vmap(p["forward"].forward_and_log_det)(grid)
@@ -517,12 +527,12 @@ def test_no_divergence_silences_a_flow(name):
     pathwise gradient.
     """
     base = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
-    flows = nvi.Stacked(nvi.stack(lambda key: nvi.PlanarFlow(2, 1, key=key), jax.random.key(0), 1))
+    flows = nvi.Stacked(nvi.stack(jax.random.key(0), lambda key: nvi.PlanarFlow(2, 1, key=key), 1))
     sampler = nvi.NestedSampler(
         base,
         nvi.Annealing(base, nvi.DiagonalNormal(jnp.ones(2), 1.0), nvi.LinearSchedule(2)),
         flows,
     )
     objective = nvi.Objective(CASES[name][0](), learn=("forward",))
-    grads = nvi.gradient(jax.random.key(1), sampler, objective, 16).grads
+    grads = nvi.train.schedules.gradient(jax.random.key(1), sampler, objective, 16).grads
     assert all(np.abs(x).max() > 1e-6 for x in jax.tree.leaves(grads))

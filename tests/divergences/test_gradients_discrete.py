@@ -17,7 +17,7 @@ import nestedvi as nvi
 from nestedvi.divergences.surrogate import surrogate
 from nestedvi.kernels.mcmc import invariant_scores
 from nestedvi.particles.resampling import Particles
-from nestedvi.sampler.level import Flow, Level, weigh
+from nestedvi.sampler.level import GradientRule, Level, weigh
 from tests.helpers.closed_forms import (
     CASES,
     NAMES,
@@ -37,7 +37,7 @@ TOL = 1e-10
 GROUPS = ("theta_prev", "theta", "forward", "reverse")
 
 
-PATH = nvi.Sequential([Table(jnp.zeros(N)), Table(jnp.zeros(N))])
+PATH = nvi.paths.DensitySequence([Table(jnp.zeros(N)), Table(jnp.zeros(N))])
 PREV, NEW = (np.array(x) for x in zip(*itertools.product(range(N), range(N)), strict=True))
 
 
@@ -67,7 +67,7 @@ def exact(names):
 
 def level_of(p):
     transition = nvi.Transition(
-        nvi.CategoricalKernel(p["forward"]), nvi.CategoricalKernel(p["reverse"])
+        nvi.kernels.CategoricalKernel(p["forward"]), nvi.kernels.CategoricalKernel(p["reverse"])
     )
     return Level(transition, Table(p["theta_prev"]), Table(p["theta"]), None)
 
@@ -90,7 +90,11 @@ def estimated(names, flow):
 # Log q may only be held where g is constant; see the test that it is wrong elsewhere.
 @pytest.mark.parametrize(
     ("flow", "names"),
-    [(Flow(), NAMES), (Flow(score_only=True), NAMES), (Flow(hold_q=True), ("reverse-kl",))],
+    [
+        (GradientRule(), NAMES),
+        (GradientRule(score_only=True), NAMES),
+        (GradientRule(hold_q=True), ("reverse-kl",)),
+    ],
     ids=str,
 )
 def test_every_parameter(flow, names):
@@ -108,12 +112,12 @@ def test_holding_q_alone_is_wrong_where_g_varies():
     """
     p, names = parameters(), NAMES[1:]
     wrong = (
-        jacobians(estimated(names, Flow(hold_q=True)), p)[0]["forward"]
+        jacobians(estimated(names, GradientRule(hold_q=True)), p)[0]["forward"]
         - jacobians(exact(names), p)[0]["forward"]
     )
     assert (np.abs(wrong).max(axis=(1, 2)) > 1e-2).all()
     for name in names:
-        assert not nvi.Objective(CASES[name][0]()).flow(level_of(p).transition).hold_q
+        assert not nvi.Objective(CASES[name][0]()).gradient_rule(level_of(p).transition).hold_q
 
 
 def test_partial_optimisation():
@@ -121,7 +125,7 @@ def test_partial_optimisation():
     p = parameters(1)
     expected, got = (
         jacobians(exact(NAMES), p)[0],
-        jacobians(estimated(NAMES, Flow(hold_theta=True, score_only=True)), p)[0],
+        jacobians(estimated(NAMES, GradientRule(hold_theta=True, score_only=True)), p)[0],
     )
     right = ("theta_prev", "forward")
     assert_same({n: got[n] for n in right}, {n: expected[n] for n in right}, TOL)
@@ -133,11 +137,16 @@ def test_first_term():
     p = {"initial": parameters(2)["theta_prev"], "theta": parameters(2)["theta"]}
 
     def loss(p):
-        path = nvi.Sequential([Table(p["theta"]), Table(jnp.zeros(N))])
+        path = nvi.paths.DensitySequence([Table(p["theta"]), Table(jnp.zeros(N))])
         sampler = nvi.NestedSampler(Table(p["initial"]), path, (level_of(parameters()).transition,))
         log_w = jax.lax.stop_gradient(log_normalise(p["initial"]))
         terms = weigh(
-            jnp.arange(N), None, Particles(None, None, log_w), sampler.first_level(), path, Flow()
+            jnp.arange(N),
+            None,
+            Particles(None, None, log_w),
+            sampler.first_level(),
+            path,
+            GradientRule(),
         )
         return surrogates(NAMES, terms, log_w)
 
@@ -159,7 +168,7 @@ def test_excluded_states_leave_finite_exact_gradients():
         return jnp.sum(jnp.where(jnp.isneginf(log_c), 0.0, jnp.exp(log_h) * f(ratio)))
 
     expected = jax.jit(jax.grad(masked))(p)
-    got, _ = jacobians(estimated(("forward-kl",), Flow()), p)
+    got, _ = jacobians(estimated(("forward-kl",), GradientRule()), p)
     for name in GROUPS:
         assert np.isfinite(got[name]).all(), name
         np.testing.assert_allclose(got[name][0], expected[name], rtol=TOL, atol=TOL, err_msg=name)
@@ -175,7 +184,7 @@ def test_dead_incoming_particles_are_silent():
         prev = jnp.concatenate([pairs.z, jnp.zeros(dead, int)])
         level = level_of(p)
         z = jnp.concatenate([jnp.asarray(NEW), jnp.ones(dead, int)])
-        terms = weigh(z, None, Particles(prev, prev, log_w), level, PATH, Flow())
+        terms = weigh(z, None, Particles(prev, prev, log_w), level, PATH, GradientRule())
         spoil = jnp.where(jnp.isneginf(log_w), jnp.nan, 0.0)
         return surrogate(
             nvi.ReverseKL(),
@@ -209,11 +218,14 @@ def test_mcmc_level():
             log_normalise(p["theta_prev"])[PREV] + jnp.log(matrix[PREV, NEW])
         )
         level = Level(
-            nvi.Invariant(lambda key, z, g: z), Table(p["theta_prev"]), Table(p["theta"]), None
+            nvi.kernels.Invariant(lambda key, z, g: z),
+            Table(p["theta_prev"]),
+            Table(p["theta"]),
+            None,
         )
         incoming = Particles(jnp.asarray(PREV), jnp.asarray(PREV), log_w)
         return surrogates(
-            NAMES, weigh(jnp.asarray(NEW), None, incoming, level, PATH, Flow()), log_w
+            NAMES, weigh(jnp.asarray(NEW), None, incoming, level, PATH, GradientRule()), log_w
         )
 
     marginal = with_value(
@@ -226,7 +238,7 @@ def test_invariant_scores_are_the_time_reversal():
     """log r − log q of a reversible matrix, from the matrix itself."""
     log_gamma = parameters(6)["theta"]
     matrix = metropolis(log_gamma)
-    context = nvi.Context(None, lambda z: log_gamma[z])
+    context = nvi.kernels.Context(None, lambda z: log_gamma[z])
     # A reversible matrix is its own time reversal: r(i | j) = P[j, i].
     scores = jax.jit(jax.vmap(lambda z, z_prev: invariant_scores(z, z_prev, context)))(
         jnp.asarray(NEW), jnp.asarray(PREV)
@@ -281,12 +293,17 @@ def test_state_space_heuristic(optimise):
     def loss(p):
         path = nvi.StateSpace(model, x, p["psi"])
         level = Level(
-            nvi.Transition(nvi.CategoricalKernel(p["forward"])), (1, x[0]), (2, x[1]), None
+            nvi.Transition(nvi.kernels.CategoricalKernel(p["forward"])), (1, x[0]), (2, x[1]), None
         )
         log_w = jax.lax.stop_gradient(log_hat(p)[PREV, NEW])
         incoming = Particles(jnp.asarray(PREV), jnp.asarray(PREV), log_w)
         terms = weigh(
-            jnp.asarray(NEW), None, incoming, level, path, Flow(hold_theta=optimise == "partial")
+            jnp.asarray(NEW),
+            None,
+            incoming,
+            level,
+            path,
+            GradientRule(hold_theta=optimise == "partial"),
         )
         return surrogates(NAMES, terms, log_w)
 
@@ -304,7 +321,9 @@ def score_gradients(p, starts, log_w, baseline, hold_q, num_particles):
 
     def loss(forward, z):
         here = level_of({**p, "forward": forward})
-        terms = weigh(z, None, Particles(starts, starts, log_w), here, PATH, Flow(hold_q=hold_q))
+        terms = weigh(
+            z, None, Particles(starts, starts, log_w), here, PATH, GradientRule(hold_q=hold_q)
+        )
         return surrogate(nvi.ReverseKL(), terms, log_w, baseline=baseline, hold_q=hold_q)[0]
 
     return jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(p["forward"], picks), prob

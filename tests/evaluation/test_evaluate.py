@@ -20,13 +20,13 @@ def linear(slope, shift, scale):
     def as_rows(x):
         return jnp.asarray(x, jnp.float32)[:, None]
 
-    return nvi.GaussianKernel(as_rows(slope), as_rows(shift), jnp.log(as_rows(scale)))
+    return nvi.kernels.GaussianKernel(as_rows(slope), as_rows(shift), jnp.log(as_rows(scale)))
 
 
 def sampler(forward, reverse, target=None, betas=(0.0, 1.0), resampling=None):
     base = nvi.DiagonalNormal(jnp.zeros(1), BASE_SCALE)
     target = (
-        nvi.Scaled(nvi.DiagonalNormal(jnp.full(1, MEAN), SCALE), LOG_Z)
+        nvi.densities.Scaled(nvi.DiagonalNormal(jnp.full(1, MEAN), SCALE), LOG_Z)
         if target is None
         else target
     )
@@ -241,19 +241,19 @@ def test_nan_is_named_by_level_and_count():
     """
     everywhere = broken(lambda z: jnp.where(z[0] > -1e6, jnp.nan, 0.0) * z[0])
     with pytest.raises(
-        nvi.DensityError, match=r"Level 1: the log increment is NaN for 50 of 50 particles"
+        nvi.errors.DensityError, match=r"Level 1: the log increment is NaN for 50 of 50 particles"
     ):
         nvi.evaluate(jax.random.key(8), everywhere, num_particles=50, num_batches=2)
     later = broken(lambda z: jnp.where(z[0] > 10.0, jnp.nan, 0.0))
     with pytest.raises(
-        nvi.DensityError,
+        nvi.errors.DensityError,
         match=r"Level 2: the log increment is NaN for (1\d|2\d|3\d) of 50 particles",
     ):
         nvi.evaluate(jax.random.key(8), later, num_particles=50, num_batches=1)
 
 
 def test_weights_that_all_vanish_are_said():
-    with pytest.raises(nvi.DensityError, match=r"Level 2: all 6 weights are zero"):
+    with pytest.raises(nvi.errors.DensityError, match=r"Level 2: all 6 weights are zero"):
         nvi.evaluate(
             jax.random.key(9),
             broken(lambda z: jnp.where(z[0] > -1e6, -jnp.inf, 0.0)),

@@ -13,7 +13,7 @@ from nestedvi.densities.autoregressive import AutoregressiveMixture
 from nestedvi.densities.compound import Affine
 from nestedvi.fitting.base import refit_base
 from nestedvi.fitting.directions import independent_directions, whiten
-from nestedvi.fitting.mixtures import fit_mixture, stack_experts
+from nestedvi.fitting.mixtures import fit_mixture, stack_mixture
 
 
 def test_whitened_data_have_unit_covariance(key):
@@ -49,12 +49,12 @@ def test_independent_directions_are_found_in_any_rotation(key):
 
 
 def test_a_mixture_finds_separate_modes(key):
-    modes = nvi.ring()
+    modes = nvi.targets.ring()
     z = jax.vmap(modes.sample)(jax.random.split(key, 4000))
     found = fit_mixture(jax.random.key(1), z, 16)
     share = np.zeros(8)
     distance = np.linalg.norm(
-        np.asarray(nvi.ring_modes())[:, None] - np.asarray(found.means), axis=2
+        np.asarray(nvi.targets.ring_modes())[:, None] - np.asarray(found.means), axis=2
     )
     np.add.at(share, distance.argmin(axis=0), np.exp(found.log_weights))
     # Every mode has its share, and the whole fits as well as the truth does: KL within its own
@@ -67,7 +67,7 @@ def test_a_mixture_finds_separate_modes(key):
 
 def test_stacking_prefers_what_explains_held_out_data():
     log_parts = jnp.stack([jnp.zeros(100), jnp.full(100, -3.0)], axis=1)
-    weights = np.exp(stack_experts(log_parts))
+    weights = np.exp(stack_mixture(log_parts))
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
     assert weights[0] > 0.99
 

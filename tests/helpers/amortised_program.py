@@ -26,11 +26,11 @@ class Program(eqx.Module):
         target = nvi.Density(lambda z: jnp.sum(_log_normal(z, 0.0, 1.0) + _log_normal(x, z, NOISE)))
         initial = nvi.DiagonalNormal(jnp.zeros(1), 1.5)
         path = nvi.Annealing(initial, target, nvi.LinearSchedule(STEPS + 1))
-        forward = nvi.GaussianKernel(
+        forward = nvi.kernels.GaussianKernel(
             jnp.full(1, 0.5), jnp.full(1, self.slope * x + self.shift), jnp.full(1, self.log_scale)
         )
         # Narrower than any of the densities: with a wider one the weights have no variance.
-        reverse = nvi.GaussianKernel(jnp.full(1, 0.5), jnp.zeros(1), jnp.full(1, -0.9))
+        reverse = nvi.kernels.GaussianKernel(jnp.full(1, 0.5), jnp.zeros(1), jnp.full(1, -0.9))
         return nvi.NestedSampler(
             initial, path, nvi.Shared(nvi.Transition(forward, reverse), STEPS), self.resampling
         )

@@ -22,9 +22,9 @@ def _jensen_shannon(w):
 CASES = {
     "reverse-kl": (nvi.ReverseKL, lambda w: -jnp.log(w)),
     "forward-kl": (nvi.ForwardKL, lambda w: w * jnp.log(w)),
-    "chi-squared": (nvi.chi_squared, lambda w: w**2 - 2 * w + 1),
-    "alpha-half": (lambda: nvi.alpha_divergence(0.5), _alpha_half),
-    "jensen-shannon": (nvi.jensen_shannon, _jensen_shannon),
+    "chi-squared": (nvi.divergences.chi_squared, lambda w: w**2 - 2 * w + 1),
+    "alpha-half": (lambda: nvi.divergences.alpha_divergence(0.5), _alpha_half),
+    "jensen-shannon": (nvi.divergences.jensen_shannon, _jensen_shannon),
 }
 
 

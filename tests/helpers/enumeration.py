@@ -31,7 +31,7 @@ class Permutation(nvi.AbstractTransition):
 
     def score(self, z, z_prev, aux, context):
         zero = jnp.zeros(())
-        return nvi.Scores(zero, zero, zero)
+        return nvi.kernels.Scores(zero, zero, zero)
 
     def reverse_move(self, key, z, context):
         return jnp.argsort(self.image)[z], None
@@ -170,7 +170,7 @@ def resample_all(branches: Branches, rule: nvi.Resampling) -> Branches:
     log_w = np.where(
         np.isneginf(branches.particles.log_w).all(-1, keepdims=True), 0.0, branches.particles.log_w
     )
-    scheme = {cls: name for name, cls in nvi.SCHEMES.items()}[type(rule.scheme)]
+    scheme = {cls: name for name, cls in nvi.particles.SCHEMES.items()}[type(rule.scheme)]
     u, volume = _regions(scheme, log_w)
     boxes = volume.shape[1]
     index = np.repeat(np.arange(len(branches.prob)), boxes)

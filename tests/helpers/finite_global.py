@@ -18,7 +18,7 @@ ETAS, STATES, SYMBOLS = 3, 2, 2
 XS = np.array([1, 0, 1])
 
 
-class FiniteGlobal(nvi.AbstractGlobalModel):
+class FiniteGlobal(nvi.paths.AbstractGlobalModel):
     """Tables of log p(η), log p(z_1 | η), log p(z_k | z_{k-1}, η) and log p(x_k | z_k, η)."""
 
     log_eta: jax.Array
@@ -39,7 +39,7 @@ class FiniteGlobal(nvi.AbstractGlobalModel):
         return self.log_emit[eta, z, x]
 
 
-class Recursion(nvi.AbstractMessages):
+class Recursion(nvi.paths.AbstractMessages):
     """ψ_k(z, η) = Σ_m exp(T[z, m] + u[η, m, x_{k+1}]) ψ_{k+1}(m, η): all levels share its
     parameters, and it is no density.
 
@@ -55,7 +55,9 @@ class Recursion(nvi.AbstractMessages):
         for here in log_e[:0:-1]:
             later.insert(0, jax.nn.logsumexp(self.T + here + later[0], axis=1))
         first = jax.nn.logsumexp(log_e[0] + later[0])
-        return nvi.Messages(first, jnp.stack([*later[:-1], later[-1] + 7.0 + self.u[eta, 0, 0]]))
+        return nvi.paths.Messages(
+            first, jnp.stack([*later[:-1], later[-1] + 7.0 + self.u[eta, 0, 0]])
+        )
 
     def read(self, message, state):
         return message[state]
@@ -98,9 +100,9 @@ class Untabled(nvi.AbstractPath):
     O(K²).
     """
 
-    model: nvi.AbstractGlobalModel
+    model: nvi.paths.AbstractGlobalModel
     observations: jax.Array
-    heuristic: nvi.AbstractMessages
+    heuristic: nvi.paths.AbstractMessages
 
     @property
     def num_levels(self):
@@ -151,10 +153,12 @@ class World(NamedTuple):
     log_q_eta: jax.Array
     kernel: TableStep
 
-    def sampler(self, num_steps, when="always", scheme="systematic", path=nvi.GlobalStateSpace):
+    def sampler(
+        self, num_steps, when="always", scheme="systematic", path=nvi.paths.GlobalStateSpace
+    ):
         path = path(self.model, jnp.asarray(XS[:num_steps]), self.heuristic)
-        initial = nvi.WithoutState(Table(self.log_q_eta), jnp.zeros((), jnp.int32))
-        transitions = nvi.Shared(nvi.Transition(nvi.NextState(self.kernel)), num_steps)
+        initial = nvi.paths.WithoutState(Table(self.log_q_eta), jnp.zeros((), jnp.int32))
+        transitions = nvi.Shared(nvi.Transition(nvi.kernels.NextState(self.kernel)), num_steps)
         return nvi.NestedSampler(initial, path, transitions, nvi.Resampling(scheme, when))
 
 

@@ -1,5 +1,5 @@
 """The smallest training with every part in it: three levels in one dimension, resampling, a learned
-schedule.
+order.
 """
 
 import equinox as eqx
@@ -20,17 +20,17 @@ def transition(key):
 
 
 def kernel(slope):
-    return nvi.GaussianKernel(slope, jnp.zeros(1), jnp.zeros(1))
+    return nvi.kernels.GaussianKernel(slope, jnp.zeros(1), jnp.zeros(1))
 
 
 def build(key, path=None):
     initial = nvi.DiagonalNormal(jnp.zeros(1), 2.0)
-    target = nvi.Scaled(nvi.DiagonalNormal(jnp.ones(1), 0.5), LOG_Z)
+    target = nvi.densities.Scaled(nvi.DiagonalNormal(jnp.ones(1), 0.5), LOG_Z)
     path = nvi.Annealing(initial, target, nvi.LearnedSchedule(3)) if path is None else path
     return nvi.NestedSampler(
         initial,
         path,
-        nvi.Stacked(nvi.stack(transition, key, 2)),
+        nvi.Stacked(nvi.stack(key, transition, 2)),
         nvi.Resampling("systematic", "always"),
     )
 
@@ -52,7 +52,7 @@ def train(
 
 
 def stacked(restarts):
-    return nvi.stack(build, jax.random.key(2), restarts)
+    return nvi.stack(jax.random.key(2), build, restarts)
 
 
 def arrays(tree):

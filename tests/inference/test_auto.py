@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def posterior():
-    return nvi.sample(three_modes, jax.random.key(1), dim=2, num_particles=1000)
+    return nvi.sample(jax.random.key(1), three_modes, dim=2, num_particles=1000)
 
 
 def test_auto_finds_log_Z_and_every_mode(posterior):
@@ -90,5 +90,5 @@ def test_temperatures_end_at_one_in_double_precision(x64):
 
 def test_few_particles_still_leave_some_to_fit():
     """`sample` takes 20 particles: a seventh of them is held out, not all."""
-    posterior = nvi.sample(three_modes, jax.random.key(0), dim=2, num_particles=20)
+    posterior = nvi.sample(jax.random.key(0), three_modes, dim=2, num_particles=20)
     assert abs(posterior.log_Z - LOG_Z) < 5 * max(posterior.log_Z_stderr, 0.1)

@@ -33,8 +33,8 @@ def shifted(z):
 @pytest.fixture(scope="module")
 def posterior():
     return nvi.sample(
-        shifted,
         jax.random.key(0),
+        shifted,
         dim=3,
         method="nvir-star",
         num_levels=3,
@@ -44,7 +44,7 @@ def posterior():
 
 
 def moments(posterior):
-    w = np.asarray(nvi.normalise(posterior.log_weights))
+    w = np.asarray(nvi.particles.normalise(posterior.log_weights))
     z = np.asarray(posterior.samples)
     mean = w @ z
     return mean, np.sqrt(w @ (z - mean) ** 2)
@@ -88,11 +88,11 @@ def test_particles_may_be_pytrees_and_methods_may_learn_nothing():
         return LOG_Z + log_a + jnp.sum(-0.5 * (z["b"] + 1) ** 2) - 1.5 * np.log(2 * np.pi)
 
     posterior = nvi.sample(
-        log_density, jax.random.key(2), example=example, method="smc", num_particles=1001
+        jax.random.key(2), log_density, example=example, method="smc", num_particles=1001
     )
     assert posterior.samples["a"].shape == (1001,) and posterior.samples["b"].shape == (1001, 2)
     assert abs(posterior.log_Z - LOG_Z) < 4.5 * posterior.log_Z_stderr < 0.5
-    w = nvi.normalise(posterior.log_weights)
+    w = nvi.particles.normalise(posterior.log_weights)
     assert abs(float(w @ posterior.samples["a"]) - 2) < 5 * 0.5 / np.sqrt(posterior.ess)
     draws = posterior.resample(jax.random.key(3), 7)
     assert draws["a"].shape == (7,) and draws["b"].shape == (7, 2)
@@ -113,14 +113,14 @@ def test_a_numpyro_model_gives_its_evidence_and_its_sites():
     support.
     """
     posterior = nvi.sample(
-        coin, jax.random.key(1), model_args=(FLIPS,), method="smc", num_particles=1000
+        jax.random.key(1), coin, model_args=(FLIPS,), method="smc", num_particles=1000
     )
     ones, zeros = FLIPS.sum(), (1 - FLIPS).sum()
     exact = betaln(2 + ones, 1.5 + zeros) - betaln(2, 1.5)
     assert abs(posterior.log_Z - exact) < 4.5 * posterior.log_Z_stderr < 0.3
     assert posterior.samples.keys() == {"p", "odds"} and posterior.diagnosis == ()
     mean, total = (2 + ones) / (3.5 + FLIPS.size), 3.5 + FLIPS.size
-    w = np.asarray(nvi.normalise(posterior.log_weights))
+    w = np.asarray(nvi.particles.normalise(posterior.log_weights))
     assert abs(w @ posterior.samples["p"] - mean) < 4.5 * np.sqrt(
         mean * (1 - mean) / (total + 1) / posterior.ess
     )
@@ -139,7 +139,7 @@ def test_a_prior_far_away_is_where_the_search_starts():
         numpyro.sample("y", dist.Normal(theta, 100.0), obs=y)
 
     posterior = nvi.sample(
-        model, jax.random.key(2), model_args=(1e6 + 50.0,), method="smc", num_particles=1000
+        jax.random.key(2), model, model_args=(1e6 + 50.0,), method="smc", num_particles=1000
     )
     exact = dist.Normal(1e6, 100 * np.sqrt(2)).log_prob(1e6 + 50.0)
     assert abs(posterior.log_Z - float(exact)) < max(4.5 * posterior.log_Z_stderr, 0.01)
@@ -155,7 +155,7 @@ def test_an_improper_prior_is_said():
         nvi.NestedviWarning, match="prior of 'mu' is improper: log Z has an arbitrary constant"
     ):
         posterior = nvi.sample(
-            model, jax.random.key(3), model_args=(y,), method="smc", num_particles=1000
+            jax.random.key(3), model, model_args=(y,), method="smc", num_particles=1000
         )
     # ∫ N(y₁; μ, 1) N(y₂; μ, 1) dμ = N(y₁ − y₂; 0, 2).
     exact = -0.5 * np.log(2 * np.pi * 2) - 0.25
@@ -170,10 +170,10 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
         numpyro.sample("y", dist.Normal(b[0], 1.0), obs=y)
 
     with pytest.raises(
-        nvi.DensityError,
+        nvi.errors.DensityError,
         match=r"log Z runs away: particles keep spreading along b\[1\].*proper prior",
     ):
-        nvi.sample(model, jax.random.key(4), model_args=(0.3,))
+        nvi.sample(jax.random.key(4), model, model_args=(0.3,))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
 )
 def test_options_without_effect_are_refused(options, said):
     with pytest.raises(ValueError, match=said):
-        nvi.sample(shifted, jax.random.key(0), dim=3, **options)
+        nvi.sample(jax.random.key(0), shifted, dim=3, **options)
 
 
 def test_a_model_is_compiled_once():
@@ -206,7 +206,7 @@ def test_a_model_is_compiled_once():
 
     def answer():
         return nvi.sample(
-            model, jax.random.key(0), model_args=(y,), method="smc", num_particles=400
+            jax.random.key(0), model, model_args=(y,), method="smc", num_particles=400
         )
 
     def exact():
@@ -224,9 +224,11 @@ def test_a_model_is_compiled_once():
 
 def test_a_density_that_grows_without_bound_is_refused():
     """Its particles end on one point far away, where they differ by their rounding alone."""
-    with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
+    with pytest.raises(
+        nvi.errors.DensityError, match=r"all particles on one point.*grows without bound"
+    ):
         nvi.sample(
-            lambda z: 0.1 * jnp.sum(z**2), jax.random.key(0), dim=2, method="smc", num_particles=100
+            jax.random.key(0), lambda z: 0.1 * jnp.sum(z**2), dim=2, method="smc", num_particles=100
         )
 
 
@@ -242,10 +244,10 @@ def test_progress_ends_when_a_search_fails():
             self.stopped += 1
 
     reporter = Reporter()
-    with pytest.raises(nvi.DensityError):
+    with pytest.raises(nvi.errors.DensityError):
         nvi.sample(
-            lambda z: -jnp.inf * jnp.sum(z**2),
             jax.random.key(0),
+            lambda z: -jnp.inf * jnp.sum(z**2),
             dim=1,
             method="smc",
             progress=reporter,
@@ -315,21 +317,21 @@ REFUSED = {
 def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
     thing, options, message = REFUSED[case]
     with pytest.raises(ValueError, match=message) as error:
-        nvi.sample(thing, jax.random.key(0), **options)
+        nvi.sample(jax.random.key(0), thing, **options)
     assert "\n" not in str(error.value)
 
 
 def test_what_is_no_model_at_all_is_a_type_error():
     with pytest.raises(TypeError, match="got str"):
-        nvi.sample("funnel", jax.random.key(0))
+        nvi.sample(jax.random.key(0), "funnel")
 
 
 def test_a_density_without_mass_is_refused_before_training():
     def nothing(z):
         return jnp.where(jnp.sum(z**2) >= 0, -jnp.inf, 0.0)
 
-    with pytest.raises(nvi.DensityError, match=r"−inf wherever the search looked"):
-        nvi.sample(nothing, jax.random.key(0), dim=2, method="nvi", num_steps=10**9)
+    with pytest.raises(nvi.errors.DensityError, match=r"−inf wherever the search looked"):
+        nvi.sample(jax.random.key(0), nothing, dim=2, method="nvi", num_steps=10**9)
 
 
 @pytest.mark.slow
@@ -342,7 +344,7 @@ def test_heavy_tails_are_not_passed_over():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = nvi.sample(
-            heavy, jax.random.key(0), dim=2, method="ais", num_levels=2, num_particles=500
+            jax.random.key(0), heavy, dim=2, method="ais", num_levels=2, num_particles=500
         )
     assert posterior.khat > 0.7
     assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
@@ -368,8 +370,8 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
     monkeypatch.setitem(ANSWERS, "smc", mine)
     with pytest.warns(nvi.NestedviWarning, match=r"^It is made up\.$"):
         posterior = nvi.sample(
-            coin,
             jax.random.key(0),
+            coin,
             model_args=(FLIPS,),
             method="smc",
             num_particles=30,
@@ -388,5 +390,5 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
         5,
     )
     assert seen["method"] == "smc" and np.isfinite(seen["value"])
-    with pytest.raises(nvi.UnknownNameError, match="Did you mean 'smc'"):
-        nvi.sample(coin, jax.random.key(0), model_args=(FLIPS,), method="smk")
+    with pytest.raises(nvi.errors.UnknownNameError, match="Did you mean 'smc'"):
+        nvi.sample(jax.random.key(0), coin, model_args=(FLIPS,), method="smk")

@@ -71,7 +71,9 @@ def test_a_cauchy_is_proper(key):
 
 
 def test_a_collapse_is_not_called_no_mass(key):
-    with pytest.raises(nvi.DensityError, match=r"all particles on one point.*grows without bound"):
+    with pytest.raises(
+        nvi.errors.DensityError, match=r"all particles on one point.*grows without bound"
+    ):
         place(key, lambda z: 0.1 * jnp.sum(z**2), 2)
 
 
@@ -83,7 +85,7 @@ def test_the_prior_says_where_to_look(key):
 
     mean, spread, _ = place(key, lambda z: -0.5 * ((z[0] - 500) / 0.01) ** 2, 1, prior)
     assert abs(mean[0] - 500) < 0.005 and 0.008 < spread[0] < 0.012
-    with pytest.raises(nvi.DensityError, match=r"around draws of the prior.*Check the data"):
+    with pytest.raises(nvi.errors.DensityError, match=r"around draws of the prior.*Check the data"):
         place(key, lambda z: jnp.nan * z[0], 1, prior)
 
 

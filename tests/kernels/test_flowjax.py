@@ -13,8 +13,8 @@ bijections = pytest.importorskip("flowjax.bijections")
 def sampler():
     """N(0, 1) is carried by x ↦ 2x + 1 to N(1, 2²) exactly."""
     flow = nvi.stack(
-        lambda k: nvi.BijectionFlow(bijections.Affine(jnp.ones(2), jnp.full(2, 2.0))),
         jax.random.key(0),
+        lambda k: nvi.kernels.BijectionFlow(bijections.Affine(jnp.ones(2), jnp.full(2, 2.0))),
         1,
     )
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.ones(2), 2.0)
@@ -35,5 +35,5 @@ def test_bijections_run_backwards(key):
 
 
 def test_gradients_reach_the_bijection(key):
-    found = nvi.gradient(key, sampler(), nvi.Objective(learn="forward"), 8)
+    found = nvi.train.schedules.gradient(key, sampler(), nvi.Objective(learn="forward"), 8)
     assert bool(found.finite.all()) and any(x is not None for x in jax.tree.leaves(found.grads))

@@ -78,7 +78,7 @@ def test_as_a_transition_it_estimates_a_normaliser(key):
         nvi.Resampling("systematic", when=0.5),
     )
     runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 500)))(jax.random.split(key, 20))
-    log_Z, stderr = nvi.log_Z_hat_stderr(runs.log_Z_hat)
+    log_Z, stderr = nvi.particles.log_Z_hat_stderr(runs.log_Z_hat)
     assert (
         abs(log_Z - np.log(2 * np.pi * np.sqrt(np.linalg.det(COVARIANCE)))) < 5 * stderr
         and stderr < 0.05

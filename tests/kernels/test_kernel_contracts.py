@@ -20,7 +20,7 @@ import pytest
 
 import nestedvi as nvi
 
-CONTEXT = nvi.Context(
+CONTEXT = nvi.kernels.Context(
     jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z))
 )
 NUM_DRAWS = 8_000
@@ -82,34 +82,41 @@ def residual(dim):
 
 def langevin(dim):
     """A Langevin kernel with a drift away from its zero start."""
-    network, draw = nvi.DriftNetwork(dim, 5, key=jax.random.key(1)), np.random.default_rng(5).normal
+    network, draw = (
+        nvi.kernels.DriftNetwork(dim, 5, key=jax.random.key(1)),
+        np.random.default_rng(5).normal,
+    )
     leaves, structure = jax.tree.flatten(network)
     network = jax.tree.unflatten(structure, [jnp.asarray(0.4 * draw(size=x.shape)) for x in leaves])
-    return nvi.LangevinKernel(jnp.linspace(0.2, 0.5, dim), network)
+    return nvi.kernels.LangevinKernel(jnp.linspace(0.2, 0.5, dim), network)
 
 
 def gaussian(score_only=False):
-    return nvi.GaussianKernel(jnp.array([0.7]), jnp.array([0.2]), jnp.array([-0.3]), score_only)
+    return nvi.kernels.GaussianKernel(
+        jnp.array([0.7]), jnp.array([0.2]), jnp.array([-0.3]), score_only
+    )
 
 
 def categorical():
-    return nvi.CategoricalKernel(jnp.array([[0.0, 1.0, -1.0], [0.5, 0.5, 2.0], [-3.0, 0.0, 0.3]]))
+    return nvi.kernels.CategoricalKernel(
+        jnp.array([[0.0, 1.0, -1.0], [0.5, 0.5, 2.0], [-3.0, 0.0, 0.3]])
+    )
 
 
 def state_then_mean():
     means = nvi.DistributionKernel(MeanOfState(jnp.array([-1.0, 0.0, 2.0])), reparameterised=True)
-    return nvi.ProductKernel({"a": nvi.Field("a", categorical()), "z": means})
+    return nvi.ProductKernel({"a": nvi.kernels.Field("a", categorical()), "z": means})
 
 
 def mean_then_state():
     """The order z → a is not the alphabet's."""
     affine = nvi.DistributionKernel(Affine(jnp.array(0.7), jnp.array(-0.2)), reparameterised=True)
     states = nvi.DistributionKernel(StateOfMean(jnp.array([0.0, 1.0, -1.0])), reparameterised=False)
-    return nvi.ProductKernel({"z": nvi.Field("z", affine), "a": states})
+    return nvi.ProductKernel({"z": nvi.kernels.Field("z", affine), "a": states})
 
 
 def mixture():
-    return nvi.GaussianMixture([[-1.5], [1.0]], 0.3, weights=[1.0, 3.0])
+    return nvi.densities.GaussianMixture([[-1.5], [1.0]], 0.3, weights=[1.0, 3.0])
 
 
 def line(shape=(), num=801, half_width=12.0):
@@ -174,7 +181,7 @@ vector_line = functools.partial(line, (1,))
 
 KERNELS = {
     "residual-gaussian": Case(lambda: residual(2), lambda: jnp.array([0.4, -0.9]), square, "path"),
-    "langevin": Case(lambda: nvi.LangevinKernel(0.3), one, vector_line, "path"),
+    "langevin": Case(lambda: nvi.kernels.LangevinKernel(0.3), one, vector_line, "path"),
     "langevin-drift": Case(lambda: langevin(2), lambda: jnp.array([0.4, -0.9]), square, "path"),
     "gaussian": Case(gaussian, one, vector_line, "path"),
     "gaussian-score": Case(lambda: gaussian(True), one, vector_line, "score"),
@@ -204,20 +211,25 @@ KERNELS = {
     "product-state-mean": Case(state_then_mean, pair, states_and_line, "mixed"),
     "product-mean-state": Case(mean_then_state, pair, states_and_line, "mixed"),
     "field": Case(
-        lambda: nvi.Field("z", gaussian()), lambda: {"z": jnp.array([0.4])}, vector_line, "path"
+        lambda: nvi.kernels.Field("z", gaussian()),
+        lambda: {"z": jnp.array([0.4])},
+        vector_line,
+        "path",
     ),
-    "append": Case(lambda: nvi.Append(gaussian()), history, appended, "path"),
-    "append-score": Case(lambda: nvi.Append(gaussian(True)), history, appended, "score"),
+    "append": Case(lambda: nvi.kernels.Append(gaussian()), history, appended, "path"),
+    "append-score": Case(lambda: nvi.kernels.Append(gaussian(True)), history, appended, "score"),
     "independent": Case(
-        lambda: nvi.Independent(nvi.DiagonalNormal(0.3, 1.2)), one, vector_line, "path"
+        lambda: nvi.kernels.Independent(nvi.DiagonalNormal(0.3, 1.2)), one, vector_line, "path"
     ),
     "independent-scaled": Case(
-        lambda: nvi.Independent(nvi.Scaled(nvi.DiagonalNormal(0.3, 1.2), 2.5)),
+        lambda: nvi.kernels.Independent(nvi.densities.Scaled(nvi.DiagonalNormal(0.3, 1.2), 2.5)),
         one,
         vector_line,
         "path",
     ),
-    "independent-mixture": Case(lambda: nvi.Independent(mixture()), one, vector_line, "score"),
+    "independent-mixture": Case(
+        lambda: nvi.kernels.Independent(mixture()), one, vector_line, "score"
+    ),
 }
 
 
@@ -359,7 +371,7 @@ def test_a_kernel_without_a_score_term_is_refused(key):
             return jnp.zeros(())
 
     with pytest.raises(
-        nvi.MissingScoreError, match=r"Silent is not reparameterised.*log_prob_score"
+        nvi.errors.MissingScoreError, match=r"Silent is not reparameterised.*log_prob_score"
     ):
         nvi.Transition(Silent()).score(jnp.zeros(1), jnp.zeros(1), None, CONTEXT)
 
@@ -375,7 +387,10 @@ def test_a_distribution_declared_reparameterised_must_be(key):
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
 @pytest.mark.parametrize(
     "make",
-    [lambda: residual(2), lambda: nvi.GaussianKernel(jnp.ones(2), jnp.zeros(2), jnp.zeros(2))],
+    [
+        lambda: residual(2),
+        lambda: nvi.kernels.GaussianKernel(jnp.ones(2), jnp.zeros(2), jnp.zeros(2)),
+    ],
 )
 def test_particles_of_the_wrong_shape_are_refused(make, shape, key):
     """Broadcasting must not hide that a kernel was built for another dimension."""
@@ -416,7 +431,7 @@ def test_the_residual_network_by_hand(x64):
 
 
 def test_stack_makes_modules_of_their_own(key):
-    stacked = nvi.stack(lambda k: nvi.ResidualGaussian(2, 3, key=k), key, 4)
+    stacked = nvi.stack(key, lambda k: nvi.ResidualGaussian(2, 3, key=k), 4)
     assert stacked.hidden_weight.shape == (4, 2, 3)
     assert len({row.tobytes() for row in np.asarray(stacked.hidden_weight)}) == 4
 

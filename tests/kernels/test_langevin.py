@@ -27,7 +27,7 @@ def quadratic(z):
     return 2.0 - 0.5 * (z - CENTRE) @ PRECISION @ (z - CENTRE)
 
 
-CONTEXT = nvi.Context(None, quadratic)
+CONTEXT = nvi.kernels.Context(None, quadratic)
 
 
 class Bend(eqx.Module):
@@ -53,7 +53,7 @@ def closed_form(z_new, z, drift=0.0, step=STEP):
     ],
 )
 def test_scores_are_normal_densities(keywords, drift, reverse_drift, x64):
-    transition = nvi.LangevinTransition(STEP, **keywords)
+    transition = nvi.kernels.LangevinTransition(STEP, **keywords)
     scores = transition.score(jnp.asarray(Z), jnp.asarray(Z_PREV), None, CONTEXT)
     expected = closed_form(Z, Z_PREV, drift), closed_form(Z_PREV, Z, reverse_drift), 0.0
     np.testing.assert_allclose(scores, expected, rtol=1e-10)
@@ -61,7 +61,7 @@ def test_scores_are_normal_densities(keywords, drift, reverse_drift, x64):
 
 def test_one_step_size_serves_all_coordinates(x64):
     one, each = (
-        nvi.LangevinKernel(step).log_prob(jnp.asarray(Z), jnp.asarray(Z_PREV), CONTEXT)
+        nvi.kernels.LangevinKernel(step).log_prob(jnp.asarray(Z), jnp.asarray(Z_PREV), CONTEXT)
         for step in (0.2, [0.2, 0.2])
     )
     np.testing.assert_allclose(one, closed_form(Z, Z_PREV, step=0.2), rtol=1e-10)
@@ -70,9 +70,9 @@ def test_one_step_size_serves_all_coordinates(x64):
 
 def test_a_transition_is_two_kernels_with_one_step(key, x64):
     """The same draws and scores as `Transition` of two kernels, in both directions."""
-    shared = nvi.LangevinTransition(STEP, drift=Bend(0.7), reverse_drift=Bend(-0.4))
+    shared = nvi.kernels.LangevinTransition(STEP, drift=Bend(0.7), reverse_drift=Bend(-0.4))
     apart = nvi.Transition(
-        nvi.LangevinKernel(STEP, Bend(0.7)), nvi.LangevinKernel(STEP, Bend(-0.4))
+        nvi.kernels.LangevinKernel(STEP, Bend(0.7)), nvi.kernels.LangevinKernel(STEP, Bend(-0.4))
     )
     z_prev, z = jnp.asarray(Z_PREV), jnp.asarray(Z)
     for a, b in (
@@ -91,7 +91,7 @@ def annealed(step, num_levels=6, resampling=None, **keywords):
     return nvi.NestedSampler(
         initial,
         path,
-        nvi.Stacked(jax.vmap(lambda s: nvi.LangevinTransition(s, **keywords))(steps)),
+        nvi.Stacked(jax.vmap(lambda s: nvi.kernels.LangevinTransition(s, **keywords))(steps)),
         resampling,
     )
 
@@ -125,7 +125,7 @@ def test_small_steps_are_annealed_importance_sampling(key, x64):
     @jax.jit
     @jax.vmap
     def gaps(step):
-        transition = nvi.LangevinTransition(step)
+        transition = nvi.kernels.LangevinTransition(step)
 
         def one(key, z_prev):
             z, aux = transition.move(key, z_prev, CONTEXT)
@@ -180,8 +180,8 @@ def test_gradients_in_step_and_temperature(key, x64):
 
     @jax.jit
     def log_v(log_step, beta):
-        context = nvi.Context(beta, lambda z: path.log_density(beta, path.stats(z)))
-        transition = nvi.LangevinTransition(jnp.exp(log_step))
+        context = nvi.kernels.Context(beta, lambda z: path.log_density(beta, path.stats(z)))
+        transition = nvi.kernels.LangevinTransition(jnp.exp(log_step))
         z, aux = transition.move(key, jnp.asarray(Z_PREV), context)
         scores = transition.score(z, jnp.asarray(Z_PREV), aux, context)
         return (
@@ -207,8 +207,8 @@ def test_training_the_steps_raises_the_bound(key):
     """
     row = nvi.get_method("ula-ais")
     sampler = nvi.build(
-        row, key, target=quadratic, initial=nvi.DiagonalNormal(jnp.zeros(2), 3.0), num_levels=6
-    )
+        key, row, target=quadratic, initial=nvi.DiagonalNormal(jnp.zeros(2), 3.0), num_levels=6
+    ).sampler
     trained = nvi.fit(
         key,
         sampler,
@@ -235,12 +235,12 @@ def box(z):
 def test_where_there_is_no_gradient_the_move_is_a_random_walk(key, x64):
     outside, inside = jnp.array([-0.2, 0.5]), jnp.array([0.3, 0.5])
     assert jnp.isnan(jax.grad(box)(outside)).any()
-    kernel, context = nvi.LangevinKernel(0.1), nvi.Context(None, box)
+    kernel, context = nvi.kernels.LangevinKernel(0.1), nvi.kernels.Context(None, box)
     expected = stats.norm(np.asarray(outside), math.sqrt(0.2)).logpdf(np.asarray(inside)).sum()
     np.testing.assert_allclose(kernel.log_prob(inside, outside, context), expected, rtol=1e-10)
     slope = jax.grad(lambda z: kernel.log_prob(inside, z, context))(outside)
     np.testing.assert_allclose(slope, (inside - outside) / 0.2, rtol=1e-10)
-    scores = nvi.LangevinTransition(0.1).score(outside, inside, None, context)
+    scores = nvi.kernels.LangevinTransition(0.1).score(outside, inside, None, context)
     assert all(jnp.isfinite(score) for score in scores)
 
 
@@ -253,9 +253,11 @@ def test_a_target_without_mass_somewhere_can_be_learned(key):
         return jnp.where(z[0] > 0, -0.5 * jnp.sum(z**2), -jnp.inf)
 
     initial = nvi.DiagonalNormal(jnp.zeros(2), 1.5)
-    sampler = nvi.build("nvir-star-langevin", key, target=target, initial=initial, num_levels=3)
+    sampler = nvi.build(
+        key, "nvir-star-langevin", target=target, initial=initial, num_levels=3
+    ).sampler
     objective = nvi.get_method("nvir-star-langevin").make_objective()
-    grads = jax.jit(lambda k: nvi.gradient(k, sampler, objective, 16).grads)(key)
+    grads = jax.jit(lambda k: nvi.train.schedules.gradient(k, sampler, objective, 16).grads)(key)
     assert all(jnp.isfinite(g).all() and g.any() for g in jax.tree.leaves(grads))
     with pytest.warns(nvi.NestedviWarning, match="is zero for some particles"):
         nvi.evaluate(key, sampler, num_particles=20, num_batches=2, bounds=False)
@@ -264,24 +266,24 @@ def test_a_target_without_mass_somewhere_can_be_learned(key):
 def test_what_cannot_be_built(key):
     for step in (0.0, -1.0, [0.1, math.inf]):
         with pytest.raises(ValueError, match="must be positive and finite"):
-            nvi.LangevinTransition(step)
+            nvi.kernels.LangevinTransition(step)
     with pytest.raises(ValueError, match=r"one for each coordinate; got shape \(2, 2\)"):
-        nvi.LangevinKernel(jnp.ones((2, 2)))
+        nvi.kernels.LangevinKernel(jnp.ones((2, 2)))
     for keywords in ({}, {"drift": Bend(0.1), "reverse_drift": Bend(0.1)}):
         with pytest.raises(ValueError, match="give `drift`, and no `reverse_drift`"):
-            nvi.LangevinTransition(0.1, opposite=True, **keywords)
+            nvi.kernels.LangevinTransition(0.1, opposite=True, **keywords)
     with pytest.raises(ValueError, match=r"particles of shape \(3,\); got shape \(2,\)"):
-        nvi.LangevinKernel(jnp.ones(3)).sample(key, jnp.zeros(2), CONTEXT)
+        nvi.kernels.LangevinKernel(jnp.ones(3)).sample(key, jnp.zeros(2), CONTEXT)
     with pytest.raises(ValueError, match=r"moves vectors; got shape \(\)"):
-        nvi.LangevinKernel(0.1).sample(key, jnp.zeros(()), CONTEXT)
+        nvi.kernels.LangevinKernel(0.1).sample(key, jnp.zeros(()), CONTEXT)
     with pytest.raises(ValueError, match="A Langevin move needs a density γ_k"):
-        nvi.LangevinKernel(0.1).sample(key, jnp.zeros(2), nvi.Context(None, None))
+        nvi.kernels.LangevinKernel(0.1).sample(key, jnp.zeros(2), nvi.kernels.Context(None, None))
     with pytest.raises(ValueError, match="dim ≥ 1 and hidden ≥ 1"):
-        nvi.DriftNetwork(0, key=key)
+        nvi.kernels.DriftNetwork(0, key=key)
 
 
 def test_new_drifts_are_zero(key):
-    network = nvi.DriftNetwork(3, key=key)
+    network = nvi.kernels.DriftNetwork(3, key=key)
     np.testing.assert_array_equal(network(jnp.ones(3), CONTEXT), np.zeros(3))
     assert jax.grad(lambda n: jnp.sum(n(jnp.ones(3), CONTEXT)))(network).out_weight.any()
 
@@ -291,7 +293,10 @@ def test_a_new_drift_changes_nothing_for_many_particles(key):
     on a CPU).
     """
     z, to = jax.random.normal(key, (2, 8000, 2))
-    kernels = nvi.LangevinKernel(0.1, nvi.DriftNetwork(2, key=key)), nvi.LangevinKernel(0.1)
+    kernels = (
+        nvi.kernels.LangevinKernel(0.1, nvi.kernels.DriftNetwork(2, key=key)),
+        nvi.kernels.LangevinKernel(0.1),
+    )
     with_drift, without = (
         jax.jit(jax.vmap(lambda a, b, k=k: k.log_prob(a, b, CONTEXT)))(to, z) for k in kernels
     )

@@ -16,7 +16,7 @@ NUM = 20_000
 
 
 def target():
-    return nvi.GaussianMixture([[-2.0], [1.0]], 0.4, weights=[1.0, 2.0])
+    return nvi.densities.GaussianMixture([[-2.0], [1.0]], 0.4, weights=[1.0, 2.0])
 
 
 def normal_cdf(x):
@@ -33,7 +33,7 @@ def test_random_walk_leaves_the_target_invariant(key, x64):
     """
     density = target()
     transition = nvi.RandomWalk(jnp.array([1.5]), steps=10)
-    context = nvi.Context(None, density.log_gamma)
+    context = nvi.kernels.Context(None, density.log_gamma)
 
     def one(key):
         key_start, key_move = jax.random.split(key)
@@ -63,7 +63,7 @@ def test_random_walk_moves_trees_together(key, x64):
         x, y = jax.random.normal(key_start, (2,))
         start = {"a": x, "b": jnp.stack([0.8 * x + 0.6 * y])}
         return nvi.RandomWalk(jnp.array(0.7), steps=5).move(
-            key_move, start, nvi.Context(None, log_gamma)
+            key_move, start, nvi.kernels.Context(None, log_gamma)
         )[0]
 
     z = jax.jit(jax.vmap(one))(jax.random.split(key, NUM))
@@ -80,9 +80,9 @@ def test_random_walk_never_leaves_the_support(key):
         return jnp.where((z[0] > 0) & (z[0] < 1), 0.0, -jnp.inf)
 
     def move(z, k):
-        return nvi.RandomWalk(jnp.array([0.5]), steps=20).move(k, z, nvi.Context(None, log_gamma))[
-            0
-        ]
+        return nvi.RandomWalk(jnp.array([0.5]), steps=20).move(
+            k, z, nvi.kernels.Context(None, log_gamma)
+        )[0]
 
     starts = jnp.concatenate([jnp.full((200, 1), 0.5), jnp.full((200, 1), 1.2)])
     ends = jax.jit(jax.vmap(move))(starts, jax.random.split(key, 400))[:, 0]
@@ -99,7 +99,7 @@ def test_scores_are_the_time_reversals(z_prev, z, expected):
     """log r − log q = log γ_k(z_{k-1}) − log γ_k(z_k); −inf where γ_k excludes the old particle,
     wherever it went.
     """
-    context = nvi.Context(None, lambda z: jnp.where(z < 1, -z, -jnp.inf))
+    context = nvi.kernels.Context(None, lambda z: jnp.where(z < 1, -z, -jnp.inf))
     scores = invariant_scores(jnp.array(z), jnp.array(z_prev), context)
     assert float(scores.log_r) == expected
     assert float(scores.log_q) == 0.0 and float(scores.log_q_score) == 0.0
@@ -107,7 +107,7 @@ def test_scores_are_the_time_reversals(z_prev, z, expected):
 
 def test_steps_use_their_own_noise(key):
     """A flat density accepts everything: after n steps the variance is n times that of one."""
-    context = nvi.Context(None, lambda z: jnp.zeros(()))
+    context = nvi.kernels.Context(None, lambda z: jnp.zeros(()))
 
     def spread(steps):
         walk = nvi.RandomWalk(jnp.array([0.5]), steps=steps)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 import nestedvi as nvi
 
-CONTEXT = nvi.Context(None, None)
+CONTEXT = nvi.kernels.Context(None, None)
 CHECKED = settings(
     max_examples=100,
     deadline=None,
@@ -172,7 +172,7 @@ def test_the_inverse_undoes_the_flow(key, scale):
 
 @pytest.mark.usefixtures("x64")
 def test_the_density_of_a_flow_integrates_to_one_and_its_draws_follow_it(key):
-    density = nvi.PlanarDensity(nvi.PlanarFlow(2, depth=8, key=key, scale=1.0))
+    density = nvi.kernels.PlanarDensity(nvi.PlanarFlow(2, depth=8, key=key, scale=1.0))
     grid = jnp.linspace(-14.0, 14.0, 281)
     points = jnp.stack(jnp.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     mass = np.exp(jax.jit(jax.vmap(density.log_gamma))(points)) * float(grid[1] - grid[0]) ** 2

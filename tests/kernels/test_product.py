@@ -13,7 +13,7 @@ import pytest
 
 import nestedvi as nvi
 
-CONTEXT = nvi.Context(None, None)
+CONTEXT = nvi.kernels.Context(None, None)
 LOGITS = np.array([[0.0, 1.0], [0.5, -0.5]])
 MEANS = np.array([-1.0, 2.0])
 
@@ -35,15 +35,15 @@ class State(eqx.Module):
 def a_then_z():
     mean = nvi.DistributionKernel(Mean(jnp.asarray(MEANS)), reparameterised=True)
     return nvi.ProductKernel(
-        {"a": nvi.Field("a", nvi.CategoricalKernel(jnp.asarray(LOGITS))), "z": mean}
+        {"a": nvi.kernels.Field("a", nvi.kernels.CategoricalKernel(jnp.asarray(LOGITS))), "z": mean}
     )
 
 
 def z_then_a():
-    shift = nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
+    shift = nvi.kernels.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
     return nvi.ProductKernel(
         {
-            "z": nvi.Field("z", shift),
+            "z": nvi.kernels.Field("z", shift),
             "a": nvi.DistributionKernel(State(jnp.array(1.5)), reparameterised=False),
         }
     )
@@ -121,7 +121,9 @@ def test_each_part_goes_its_own_way(key, x64):
 
 
 def test_a_product_of_reparameterised_parts_is_reparameterised():
-    part = nvi.Field("z", nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0)))
+    part = nvi.kernels.Field(
+        "z", nvi.kernels.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
+    )
     assert nvi.ProductKernel({"z": part}).reparameterised
 
 
@@ -139,7 +141,7 @@ def test_a_part_without_a_score_term_is_found(key):
         def log_prob(self, z_new, z, context):
             return jnp.zeros(())
 
-    with pytest.raises(nvi.MissingScoreError, match="Silent"):
+    with pytest.raises(nvi.errors.MissingScoreError, match="Silent"):
         nvi.ProductKernel({"a": Silent()}).log_prob_score(
             particle(0, 0.0), particle(0, 0.0), CONTEXT
         )
@@ -152,7 +154,9 @@ def test_an_empty_product_is_refused():
 
 def test_append_scores_the_new_entry_only(x64):
     """q(z_{1:3} | z_{1:2}) = q(z_3 | z_2): earlier entries are where they were."""
-    kernel = nvi.Append(nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0)))
+    kernel = nvi.kernels.Append(
+        nvi.kernels.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
+    )
     z = jnp.array([9.0, 0.4])
     new = kernel.sample(jax.random.key(0), z, CONTEXT)
     assert jnp.array_equal(new[:2], z)
@@ -164,11 +168,11 @@ def test_append_scores_the_new_entry_only(x64):
 @pytest.mark.parametrize("flipped", [False, True])
 def test_joint_of_a_density_and_a_kernel(flipped, key, x64):
     """p(a) k(b | a) on pairs in either order; log q̃ counts the discrete factor alone."""
-    first = nvi.Numpyro(dist.Categorical(probs=jnp.array([0.2, 0.8])))
+    first = nvi.densities.Numpyro(dist.Categorical(probs=jnp.array([0.2, 0.8])))
     kernel = nvi.DistributionKernel(
         lambda a, context: dist.Normal(jnp.asarray(MEANS)[a], 0.5), reparameterised=True
     )
-    joint = nvi.Joint(first, kernel, flipped=flipped)
+    joint = nvi.kernels.Joint(first, kernel, flipped=flipped)
     pair = (jnp.array(0.3), jnp.array(1)) if flipped else (jnp.array(1), jnp.array(0.3))
     np.testing.assert_allclose(
         joint.log_gamma(pair), math.log(0.8) + log_normal(0.3, 2.0, 0.5), rtol=1e-9

@@ -26,15 +26,15 @@ def before():
 
 
 def after():
-    return nvi.Scaled(nvi.DiagonalNormal([0.3, 0.0], [1.0, 0.9]), LOG_Z)
+    return nvi.densities.Scaled(nvi.DiagonalNormal([0.3, 0.0], [1.0, 0.9]), LOG_Z)
 
 
 def context():
-    return nvi.Context(None, after().log_gamma)
+    return nvi.kernels.Context(None, after().log_gamma)
 
 
 def kernel(slope, scale):
-    return nvi.GaussianKernel(
+    return nvi.kernels.GaussianKernel(
         jnp.full(2, slope), jnp.array([0.1, -0.1]), jnp.log(jnp.full(2, scale))
     )
 
@@ -46,7 +46,7 @@ def chain_of_pairs(key):
             nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3),
         )
 
-    return nvi.Chain(nvi.stack(make, key, 3))
+    return nvi.kernels.Chain(nvi.stack(key, make, 3))
 
 
 def mild_flow(key, depth):
@@ -56,7 +56,7 @@ def mild_flow(key, depth):
 
 
 def chain_of_flows(key):
-    return nvi.Chain(nvi.stack(lambda k: mild_flow(k, 3), key, 3))
+    return nvi.kernels.Chain(nvi.stack(key, lambda k: mild_flow(k, 3), 3))
 
 
 def independence_step(key, z, log_gamma):
@@ -76,7 +76,7 @@ def blackjax_case(name, **parameters):
         parameters["proposal_generator"] = lambda key, z: z + 0.8 * jax.random.normal(key, z.shape)
     else:
         parameters["inverse_mass_matrix"] = jnp.ones(2)
-    return nvi.blackjax_move(getattr(blackjax, name), steps=BLACKJAX_STEPS, **parameters)
+    return nvi.kernels.blackjax_move(getattr(blackjax, name), steps=BLACKJAX_STEPS, **parameters)
 
 
 def drift(z, context):
@@ -86,7 +86,7 @@ def drift(z, context):
 
 def network(key):
     """A drift network away from its zero start."""
-    start = nvi.DriftNetwork(2, 5, key=key)
+    start = nvi.kernels.DriftNetwork(2, 5, key=key)
     return eqx.tree_at(lambda n: n.out_weight, start, jax.random.normal(key, (5, 2)) / 5)
 
 
@@ -95,13 +95,15 @@ TRANSITIONS = {
     "flow": lambda key: mild_flow(key, 5),
     "chain-of-pairs": chain_of_pairs,
     "chain-of-flows": chain_of_flows,
-    "langevin": lambda key: nvi.LangevinTransition(0.1),
-    "langevin-reverse": lambda key: nvi.LangevinTransition(
+    "langevin": lambda key: nvi.kernels.LangevinTransition(0.1),
+    "langevin-reverse": lambda key: nvi.kernels.LangevinTransition(
         [0.1, 0.2], drift=drift, reverse_drift=network(key)
     ),
-    "langevin-opposite": lambda key: nvi.LangevinTransition([0.1, 0.2], drift=drift, opposite=True),
+    "langevin-opposite": lambda key: nvi.kernels.LangevinTransition(
+        [0.1, 0.2], drift=drift, opposite=True
+    ),
     "random-walk": lambda key: nvi.RandomWalk(jnp.array([0.8, 0.5]), steps=3),
-    "invariant": lambda key: nvi.Invariant(independence_step),
+    "invariant": lambda key: nvi.kernels.Invariant(independence_step),
     "hmc": lambda key: blackjax_case("hmc", step_size=0.5, num_integration_steps=3),
     "rmh": lambda key: blackjax_case("rmh"),
     "nuts": lambda key: blackjax_case("nuts", step_size=0.8, max_num_doublings=2),
@@ -214,13 +216,15 @@ def test_flows_run_backwards(name, key, x64):
 @pytest.mark.parametrize("name", [*INVARIANT, *LANGEVIN])
 def test_moves_that_need_a_density_say_so(name, key):
     with pytest.raises(ValueError, match="needs a density γ_k"):
-        TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.Context(None, None))
+        TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.kernels.Context(None, None))
 
 
 def test_a_growing_transition_has_no_way_back(key, x64):
     """Without a reverse kernel log r = 0, and running it backwards is an error."""
     transition = nvi.Transition(
-        nvi.Append(nvi.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0)))
+        nvi.kernels.Append(
+            nvi.kernels.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
+        )
     )
     z_prev = jnp.array([0.2])
     z, aux = transition.move(key, z_prev, context())
@@ -237,7 +241,10 @@ def test_a_discrete_transition_scores_both_ways(x64):
     """log q, log r and log q̃ of one jump, from the two tables."""
     forward, reverse = np.array([[0.3, 0.7], [0.9, 0.1]]), np.array([[0.5, 0.5], [0.2, 0.8]])
     transition = nvi.Transition(
-        *(nvi.CategoricalKernel(jnp.log(jnp.asarray(table))) for table in (forward, reverse))
+        *(
+            nvi.kernels.CategoricalKernel(jnp.log(jnp.asarray(table)))
+            for table in (forward, reverse)
+        )
     )
     scores = transition.score(jnp.array(0), jnp.array(1), None, context())
     np.testing.assert_allclose(scores, np.log([0.9, 0.5, 0.9]), rtol=1e-12)
@@ -300,11 +307,11 @@ def test_a_chain_of_discrete_links(key):
 
     def make(k):
         return nvi.Transition(
-            nvi.CategoricalKernel(jax.random.normal(k, (3, 3))),
-            nvi.CategoricalKernel(jnp.zeros((3, 3))),
+            nvi.kernels.CategoricalKernel(jax.random.normal(k, (3, 3))),
+            nvi.kernels.CategoricalKernel(jnp.zeros((3, 3))),
         )
 
-    chain = nvi.Chain(nvi.stack(make, key, 4))
+    chain = nvi.kernels.Chain(nvi.stack(key, make, 4))
     z, aux = chain.move(key, jnp.array(1), context())
     scores = chain.score(z, jnp.array(1), aux, context())
     np.testing.assert_allclose(scores.log_r, 4 * math.log(1 / 3), rtol=1e-6)

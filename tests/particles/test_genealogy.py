@@ -27,12 +27,12 @@ def slow_lineage(ancestors):
 
 
 def test_lineage(ancestors):
-    assert np.array_equal(jax.jit(nvi.lineage)(ancestors), slow_lineage(ancestors))
+    assert np.array_equal(jax.jit(nvi.particles.lineage)(ancestors), slow_lineage(ancestors))
 
 
 def test_distinct_ancestors(ancestors):
     expected = [len(set(row)) for row in slow_lineage(ancestors)]
-    assert nvi.distinct_ancestors(ancestors).tolist() == expected
+    assert nvi.particles.distinct_ancestors(ancestors).tolist() == expected
     assert expected[-1] == ancestors.shape[1]
 
 
@@ -41,7 +41,7 @@ def test_trajectories(ancestors):
     levels, num = ancestors.shape[0] + 1, ancestors.shape[1]
     names = jnp.arange(levels * num).reshape(levels, num)
     zs = {"name": names, "vector": jnp.stack([names, -names], axis=-1)}
-    found = nvi.trajectories(zs, ancestors)
+    found = nvi.particles.trajectories(zs, ancestors)
     expected = np.stack(
         [np.asarray(names)[np.arange(levels), walk_back(ancestors, s)] for s in range(num)], axis=1
     )
@@ -52,4 +52,4 @@ def test_trajectories(ancestors):
 def test_one_survivor():
     """Everyone descends from particle 2 of the first level: later diversity does not hide it."""
     ancestors = jnp.array([[2, 2, 2], [0, 1, 2]])
-    assert nvi.distinct_ancestors(ancestors).tolist() == [1, 3, 3]
+    assert nvi.particles.distinct_ancestors(ancestors).tolist() == [1, 3, 3]

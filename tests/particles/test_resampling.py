@@ -21,7 +21,7 @@ CHECKED = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-NAMES = sorted(nvi.SCHEMES)
+NAMES = sorted(nvi.particles.SCHEMES)
 MAX_SIZE = 12
 
 
@@ -45,7 +45,7 @@ def weights_and_uniforms(draw):
 @functools.cache
 def ancestors(name):
     """Ancestors for a batch of uniforms; jit is shared by all examples of one size."""
-    return jax.jit(jax.vmap(nvi.SCHEMES[name]().ancestors, in_axes=(0, None)))
+    return jax.jit(jax.vmap(nvi.particles.SCHEMES[name]().ancestors, in_axes=(0, None)))
 
 
 def copies(name, u, w_bar):
@@ -105,12 +105,14 @@ def test_residual_counts_whole_shares_despite_rounding():
     once.
     """
     w_bar = jnp.full(41, 1 / 41)
-    picks = nvi.Residual().ancestors(jnp.full(41, 0.5), w_bar)
+    picks = nvi.particles.Residual().ancestors(jnp.full(41, 0.5), w_bar)
     assert np.array_equal(np.sort(picks), np.arange(41))
 
 
 def test_multinomial_slots_follow_their_own_uniform():
-    picks = nvi.Multinomial().ancestors(jnp.array([0.9, 0.05, 0.45]), jnp.array([0.2, 0.3, 0.5]))
+    picks = nvi.particles.Multinomial().ancestors(
+        jnp.array([0.9, 0.05, 0.45]), jnp.array([0.2, 0.3, 0.5])
+    )
     assert picks.tolist() == [2, 0, 1]
 
 
@@ -159,7 +161,7 @@ def test_large_populations_use_the_same_rule(name, key):
     """
     num = 600
     w_bar = jnp.arange(num) / jnp.sum(jnp.arange(num))
-    picks = nvi.SCHEMES[name]().ancestors(jax.random.uniform(key, (num,)), w_bar)
+    picks = nvi.particles.SCHEMES[name]().ancestors(jax.random.uniform(key, (num,)), w_bar)
     assert int(picks.min()) > 0
     # E[index] = Σ s² / Σ s; multinomial draws have the largest variance.
     index = np.arange(num)
@@ -174,7 +176,7 @@ def resample_always(name):
 
 
 def cloud(num, log_w):
-    return nvi.Particles(
+    return nvi.particles.Particles(
         {"z": jnp.arange(num * 2.0).reshape(num, 2)}, jnp.arange(num), jnp.asarray(log_w)
     )
 
@@ -242,7 +244,7 @@ def test_take_gathers_the_particle_axis_only():
     particle axis alone.
     """
     square, row = jnp.arange(9.0).reshape(3, 3), jnp.arange(9.0).reshape(3, 1, 3)
-    particles = nvi.Particles(
+    particles = nvi.particles.Particles(
         {"square": square, "row": row}, (jnp.arange(3), square.T), jnp.zeros(3)
     )
     picks, log_w = jnp.array([2, 2, 0]), jnp.array([5.0, 6.0, 7.0])
@@ -261,9 +263,9 @@ def test_a_threshold_out_of_range_is_refused(when):
 
 
 def test_unknown_names_suggest_the_nearest():
-    with pytest.raises(nvi.UnknownNameError, match="'systematic'"):
+    with pytest.raises(nvi.errors.UnknownNameError, match="'systematic'"):
         nvi.Resampling("systmatic")
-    with pytest.raises(nvi.UnknownNameError, match="'always'"):
+    with pytest.raises(nvi.errors.UnknownNameError, match="'always'"):
         nvi.Resampling(when="allways")
 
 
@@ -276,7 +278,7 @@ def test_residual_is_unbiased_with_many_particles():
     copies[:1000] = 3.97
     w_bar = jnp.asarray(copies / copies.sum(), jnp.float32)
     u = jax.random.uniform(jax.random.key(4), (num,))
-    ancestors = np.asarray(jax.jit(nvi.Residual().ancestors)(u, w_bar))
+    ancestors = np.asarray(jax.jit(nvi.particles.Residual().ancestors)(u, w_bar))
     counts = np.bincount(ancestors, minlength=num)
     expected = num * copies / copies.sum()
     # What is left over is drawn independently: each count varies like a Poisson number of mean

@@ -15,7 +15,11 @@ from hypothesis import given, settings
 import nestedvi as nvi
 
 CHECKED = settings(max_examples=100, deadline=None, derandomize=True)
-NORMALISE, ESS, LOG_Z_HAT = jax.jit(nvi.normalise), jax.jit(nvi.ess), jax.jit(nvi.log_Z_hat)
+NORMALISE, ESS, LOG_Z_HAT = (
+    jax.jit(nvi.particles.normalise),
+    jax.jit(nvi.ess),
+    jax.jit(nvi.log_Z_hat),
+)
 entry = st.one_of(st.just(-math.inf), st.floats(-20.0, 20.0, width=32))
 
 
@@ -39,7 +43,7 @@ def test_against_plain_arithmetic_at_any_scale(raw, shift):
 
 def test_all_zero_weights_are_zero_and_not_nan():
     log_w = jnp.full(4, -jnp.inf)
-    assert nvi.normalise(log_w).tolist() == [0.0] * 4
+    assert nvi.particles.normalise(log_w).tolist() == [0.0] * 4
     assert float(nvi.ess(log_w)) == 0.0
     assert float(nvi.log_Z_hat(log_w)) == -math.inf
 
@@ -51,7 +55,7 @@ def test_a_single_particle():
 
 def test_batches_act_on_the_last_axis(key):
     log_w = jax.random.normal(key, (2, 2, 7))
-    for fn in (nvi.normalise, nvi.ess, nvi.log_Z_hat):
+    for fn in (nvi.particles.normalise, nvi.ess, nvi.log_Z_hat):
         rows = jnp.stack([jnp.stack([fn(row) for row in block]) for block in log_w])
         np.testing.assert_allclose(fn(log_w), rows, rtol=1e-5, atol=1e-6)
 
@@ -60,7 +64,7 @@ def test_nan_is_not_hidden():
     """A density that returns NaN must be seen, not repaired, by whoever asks for the estimate."""
     log_w = jnp.array([0.0, jnp.nan])
     assert math.isnan(nvi.log_Z_hat(log_w))
-    assert jnp.isnan(nvi.normalise(log_w)).any()
+    assert jnp.isnan(nvi.particles.normalise(log_w)).any()
 
 
 @pytest.mark.parametrize("shift", [0.0, 5000.0, -5000.0])
@@ -68,21 +72,21 @@ def test_standard_error_of_log_Z_hat(shift, x64):
     """Ẑ = 1, 2, 6: the mean is 3, its standard error √7/√3, and the delta method divides by the
     mean.
     """
-    value, stderr = nvi.log_Z_hat_stderr(jnp.log(jnp.array([1.0, 2.0, 6.0])) + shift)
+    value, stderr = nvi.particles.log_Z_hat_stderr(jnp.log(jnp.array([1.0, 2.0, 6.0])) + shift)
     np.testing.assert_allclose(value, math.log(3.0) + shift, rtol=1e-12)
     np.testing.assert_allclose(stderr, math.sqrt(7.0 / 3.0) / 3.0, rtol=1e-9)
 
 
 def test_standard_error_needs_two_batches():
-    value, stderr = nvi.log_Z_hat_stderr(jnp.array([1.25]))
+    value, stderr = nvi.particles.log_Z_hat_stderr(jnp.array([1.25]))
     assert float(value) == 1.25
     assert math.isnan(stderr)
 
 
 def test_batches_without_weight_count_as_zero():
-    value, _ = nvi.log_Z_hat_stderr(jnp.array([0.0, -jnp.inf]))
+    value, _ = nvi.particles.log_Z_hat_stderr(jnp.array([0.0, -jnp.inf]))
     np.testing.assert_allclose(value, math.log(0.5), rtol=1e-6)
-    assert float(nvi.log_Z_hat_stderr(jnp.full(3, -jnp.inf))[0]) == -math.inf
+    assert float(nvi.particles.log_Z_hat_stderr(jnp.full(3, -jnp.inf))[0]) == -math.inf
 
 
 def pareto_log_weights(shape, num, seed):

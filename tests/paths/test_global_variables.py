@@ -34,7 +34,7 @@ def increments(path, eta, zs):
     rows.
     """
     zero = jnp.zeros(3, jnp.int32)
-    z = nvi.Latent(jnp.asarray([0, 1, 0]).at[2].set(eta), zero, zero)
+    z = nvi.paths.Latent(jnp.asarray([0, 1, 0]).at[2].set(eta), zero, zero)
     first = path.log_gamma(
         jax.tree.map(lambda x: x[0], path.thetas()),
         path.stats(jax.tree.map(lambda x: x[2], z)),
@@ -68,8 +68,8 @@ def test_increments_add_up_to_the_joint(silent, x64):
     heuristic says of it.
     """
     world = make_world(2)
-    path = nvi.GlobalStateSpace(
-        world.model, jnp.asarray(XS), nvi.NoMessages() if silent else world.heuristic
+    path = nvi.paths.GlobalStateSpace(
+        world.model, jnp.asarray(XS), nvi.paths.NoMessages() if silent else world.heuristic
     )
     np.testing.assert_allclose(everywhere(path).sum(axis=-1), log_joint(world.model, K), rtol=1e-12)
 
@@ -80,7 +80,8 @@ def test_intermediate_targets_carry_the_messages(x64):
     """
     world = make_world(3)
     partial = np.cumsum(
-        everywhere(nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)), axis=-1
+        everywhere(nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)),
+        axis=-1,
     )
     for k, target in enumerate(jax.jit(lambda: log_targets(world.model, world.heuristic, K))()):
         expected = np.asarray(target).reshape(target.shape + (1,) * (K - k))
@@ -92,7 +93,7 @@ def test_intermediate_targets_carry_the_messages(x64):
 def test_heuristic_can_be_asked_anew(x64):
     """log ψ_k(z_k, η) of any η without a table, for k = 0 … K."""
     world = make_world(3)
-    path = nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)
+    path = nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)
     etas, states = jnp.meshgrid(jnp.arange(ETAS), jnp.arange(STATES), indexing="ij")
     ask = jax.jit(
         lambda k: jax.vmap(jax.vmap(lambda eta, state: path.log_psi(k, eta, state)))(etas, states)
@@ -107,9 +108,9 @@ def test_only_the_heuristic_learns(x64):
     taken of an observation.
     """
     world = make_world()
-    path = nvi.GlobalStateSpace(world.model, jnp.asarray([0.5, 1.5]), world.heuristic)
-    ready, _ = nvi.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic).prepare(
-        nvi.Latent(jnp.asarray([0.1, 0.2]), jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))
+    path = nvi.paths.GlobalStateSpace(world.model, jnp.asarray([0.5, 1.5]), world.heuristic)
+    ready, _ = nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic).prepare(
+        nvi.paths.Latent(jnp.asarray([0.1, 0.2]), jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))
     )
     for some in (path, ready):
         mask = some.trainable()
@@ -118,8 +119,8 @@ def test_only_the_heuristic_learns(x64):
             jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on
         ]
         assert chosen == [".heuristic.T", ".heuristic.u"]
-    theta = nvi.GlobalStateSpace(
-        world.model, jnp.asarray([0.5, 1.5]), nvi.NoMessages(), jnp.zeros(4)
+    theta = nvi.paths.GlobalStateSpace(
+        world.model, jnp.asarray([0.5, 1.5]), nvi.paths.NoMessages(), jnp.zeros(4)
     ).thetas()
     learned = path.learned(theta)
     assert (learned.k, learned.x, learned.first, learned.message) == (False, False, True, True)
@@ -166,7 +167,9 @@ def test_gradients_converge_to_those_of_the_enumerated_divergences(optimise, gui
     """
     world = make_world(4, guided)
     sampler = world.sampler(K, 0.9)
-    one = jax.jit(lambda key: nvi.gradient(key, sampler, objective(optimise), PARTICLES))
+    one = jax.jit(
+        lambda key: nvi.train.schedules.gradient(key, sampler, objective(optimise), PARTICLES)
+    )
     runs = [one(key) for key in jax.random.split(jax.random.key(11), REPEATS)]
     found, exact = np.stack([flat(run.grads) for run in runs]), exact_gradient(world, optimise)
     error = 4 * found.std(axis=0, ddof=1) / math.sqrt(REPEATS) + 4 / PARTICLES
@@ -213,10 +216,10 @@ def test_schedules_and_direct_evaluation_agree(x64):
     def every(key):
         table, direct = world.sampler(K, 0.9), world.sampler(K, 0.9, path=Untabled)
         found = [
-            nvi.gradient(key, table, what, 7, schedule=schedule)
-            for schedule in ("sequential", "two-phase")
+            nvi.train.schedules.gradient(key, table, what, 7, order=order)
+            for order in ("sequential", "two-phase")
         ]
-        return [*found, nvi.gradient(key, direct, what, 7)]
+        return [*found, nvi.train.schedules.gradient(key, direct, what, 7)]
 
     sequential, two_phase, direct = jax.jit(every)(jax.random.key(3))
     assert np.linalg.norm(flat(sequential.grads)[:16]) > 0.01
@@ -263,22 +266,24 @@ def _is_jaxpr(x):
     return hasattr(x, "eqns") or hasattr(x, "jaxpr")
 
 
-def cost(num_steps, path, schedule):
+def cost(num_steps, path, order):
     """Operations of one gradient of an HMM's sampler with a neural heuristic."""
     model, xs = GaussianHMM(num_clusters=2), jnp.zeros(num_steps)
     parts = [jnp.ones((1, 2))] * 4
-    initial = nvi.WithoutState(NormalGammas(jnp.zeros(1), *parts), jnp.zeros((), jnp.int32))
+    initial = nvi.paths.WithoutState(NormalGammas(jnp.zeros(1), *parts), jnp.zeros((), jnp.int32))
     kernel = ClusterKernel(key=jax.random.key(0), width=4)
     heuristic = MixtureHeuristic.neural(key=jax.random.key(1), width=4)
     if path is Untabled:
         kernel = _OnlyFirst(kernel)
-    transitions = nvi.Shared(nvi.Transition(nvi.NextState(kernel)), num_steps)
+    transitions = nvi.Shared(nvi.Transition(nvi.kernels.NextState(kernel)), num_steps)
     sampler = nvi.NestedSampler(
         initial, path(model, xs, heuristic), transitions, nvi.Resampling("systematic", "always")
     )
 
     def step(key):
-        return nvi.gradient(key, sampler, objective("partial"), 8, schedule=schedule).grads
+        return nvi.train.schedules.gradient(
+            key, sampler, objective("partial"), 8, order=order
+        ).grads
 
     return operations(jax.make_jaxpr(step)(jax.random.key(2)).jaxpr)
 
@@ -293,7 +298,7 @@ class _OnlyFirst(nvi.AbstractKernel):
         return False
 
     def _context(self, context):
-        return nvi.Context((*context.theta, None, None), None)
+        return nvi.kernels.Context((*context.theta, None, None), None)
 
     def sample(self, key, z, context):
         return self.kernel.sample(key, z, self._context(context))
@@ -305,12 +310,14 @@ class _OnlyFirst(nvi.AbstractKernel):
         return self.kernel.log_prob(z_new, z, self._context(context))
 
 
-@pytest.mark.parametrize("schedule", ["sequential", "two-phase"])
-def test_a_gradient_costs_time_linear_in_the_number_of_steps(schedule):
+@pytest.mark.parametrize("order", ["sequential", "two-phase"])
+def test_a_gradient_costs_time_linear_in_the_number_of_steps(order):
     """Twice the observations, about twice the work; where ψ is evaluated anew at every level it is
     nearly four times.
     """
-    linear = cost(80, nvi.GlobalStateSpace, schedule) / cost(40, nvi.GlobalStateSpace, schedule)
-    quadratic = cost(80, Untabled, schedule) / cost(40, Untabled, schedule)
+    linear = cost(80, nvi.paths.GlobalStateSpace, order) / cost(
+        40, nvi.paths.GlobalStateSpace, order
+    )
+    quadratic = cost(80, Untabled, order) / cost(40, Untabled, order)
     assert 1.7 < linear < 2.3
     assert quadratic > 3.3

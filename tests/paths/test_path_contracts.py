@@ -44,7 +44,7 @@ def normals():
 
 def stacked(**options):
     make = eqx.filter_vmap(lambda k: nvi.DiagonalNormal(jnp.full(2, k), 1.0 + k))
-    return nvi.StackedDensities(make(jnp.arange(4.0)), **options)
+    return nvi.paths.StackedDensities(make(jnp.arange(4.0)), **options)
 
 
 # name: (constructor, log γ_k by hand with k counted from 0, names of the leaves that are
@@ -57,7 +57,7 @@ PATHS = {
         {".schedule.logits"},
     ),
     "sequential": (
-        lambda: nvi.Sequential(normals(), learn=[False, True, True, False]),
+        lambda: nvi.paths.DensitySequence(normals(), learn=[False, True, True, False]),
         lambda k, z: log_normal(z, k, 1.0 + k),
         {f".densities[{k}].{name}" for k in (1, 2) for name in ("loc", "log_scale")},
     ),
@@ -206,7 +206,7 @@ def test_derivative_in_beta(x64):
 
 
 def test_sequential_levels_may_live_on_different_spaces(x64):
-    path = nvi.Sequential([lambda z: -jnp.sum(z), lambda z: -2 * jnp.sum(z)])
+    path = nvi.paths.DensitySequence([lambda z: -jnp.sum(z), lambda z: -2 * jnp.sum(z)])
     assert float(path.log_gamma(theta(path, 0), path.stats(jnp.ones(2)), None)) == -2.0
     assert (
         float(path.log_gamma(theta(path, 1), path.stats(jnp.ones(3)), path.stats(jnp.ones(2))))
@@ -216,11 +216,11 @@ def test_sequential_levels_may_live_on_different_spaces(x64):
 
 def test_sequential_checks_its_arguments():
     with pytest.raises(ValueError, match="2 expected, got 3"):
-        nvi.Sequential(normals()[:2], learn=[True, True, False])
+        nvi.paths.DensitySequence(normals()[:2], learn=[True, True, False])
     with pytest.raises(ValueError, match="at least 2 levels"):
-        nvi.Sequential(normals()[:1])
+        nvi.paths.DensitySequence(normals()[:1])
     with pytest.raises(TypeError, match="got str"):
-        nvi.Sequential(["ring", "ring"])
+        nvi.paths.DensitySequence(["ring", "ring"])
 
 
 def test_stacked_densities_must_agree_on_K():
@@ -229,15 +229,15 @@ def test_stacked_densities_must_agree_on_K():
         lambda d: d.log_scale, nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.zeros((3, 2))
     )
     with pytest.raises(ValueError, match=r"sizes 2, 3"):
-        nvi.StackedDensities(broken)
+        nvi.paths.StackedDensities(broken)
     with pytest.raises(ValueError, match="no arrays"):
-        nvi.StackedDensities(nvi.Density(lambda z: -jnp.sum(z)))
+        nvi.paths.StackedDensities(nvi.Density(lambda z: -jnp.sum(z)))
     with pytest.raises(ValueError, match="sizes none"):
-        nvi.StackedDensities(nvi.Scaled(nvi.Numpyro(dist.Normal()), 1.0))
+        nvi.paths.StackedDensities(nvi.densities.Scaled(nvi.densities.Numpyro(dist.Normal()), 1.0))
 
 
 @pytest.mark.parametrize(
-    "path", [lambda: nvi.Sequential(normals()), stacked], ids=["sequential", "stacked"]
+    "path", [lambda: nvi.paths.DensitySequence(normals()), stacked], ids=["sequential", "stacked"]
 )
 def test_the_target_is_not_learned_unless_it_is_asked_for(path):
     """Three of four densities have parameters by default: the last one is what is to be found."""
@@ -252,4 +252,8 @@ def test_the_target_is_not_learned_unless_it_is_asked_for(path):
 
 
 def test_a_sequence_learns_its_target_when_told_to():
-    assert all(jax.tree.leaves(nvi.Sequential(normals(), learn=[True] * 4).trainable().densities))
+    assert all(
+        jax.tree.leaves(
+            nvi.paths.DensitySequence(normals(), learn=[True] * 4).trainable().densities
+        )
+    )

@@ -74,7 +74,7 @@ def increments(path):
 
 
 @pytest.mark.parametrize(
-    "heuristic", [lambda: None, lambda: nvi.NoHeuristic(), lambda: Quadratic(jnp.asarray(C))]
+    "heuristic", [lambda: None, lambda: nvi.paths.NoHeuristic(), lambda: Quadratic(jnp.asarray(C))]
 )
 def test_increments_add_up_to_the_joint(heuristic, x64):
     """Σ_k log(γ_k/γ_{k-1}) = log p(x_{1:K}, z_{1:K}) whatever ψ: it telescopes, and ψ_K = 1 even

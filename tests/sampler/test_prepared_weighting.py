@@ -25,7 +25,7 @@ def first_moves():
         etas = jnp.arange(ETAS)
         zeros = jnp.zeros(ETAS, jnp.int32)
         return (
-            nvi.Latent(etas, zeros, zeros),
+            nvi.paths.Latent(etas, zeros, zeros),
             None,
             jax.nn.softmax(level.transition.forward.density.eta.log_table),
         )
@@ -40,7 +40,7 @@ def next_moves():
     def moves(level, path, z_prev):
         states = jnp.arange(STATES, dtype=jnp.int32)
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (STATES,)), z_prev)
-        context = nvi.Context(level.theta, None)
+        context = nvi.kernels.Context(level.theta, None)
         return (
             carried._replace(state=states),
             None,
@@ -89,7 +89,7 @@ def enumerate_prepared(sampler, num_particles, spoil=lambda z: z):
 
 def _nothing(num_particles):
     particles = jax.tree.map(
-        lambda x: np.asarray(x)[None], nvi.Particles(None, None, np.zeros(num_particles))
+        lambda x: np.asarray(x)[None], nvi.particles.Particles(None, None, np.zeros(num_particles))
     )
     return Branches(np.ones(1), particles, np.zeros(1, bool))
 

@@ -27,7 +27,7 @@ from tests.helpers.finite import Table, TableChain
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-SCHEMES = sorted(nvi.SCHEMES)
+SCHEMES = sorted(nvi.particles.SCHEMES)
 RULES = [("systematic", "never"), *((s, "always") for s in SCHEMES), *((s, 0.8) for s in SCHEMES)]
 TOL = 1e-10
 
@@ -42,7 +42,9 @@ def tables(num_levels, num_states, seed=0, scale=1.0):
 
 def kernel_stack(num, num_states, seed):
     rng = np.random.default_rng(seed)
-    return nvi.CategoricalKernel(jnp.asarray(rng.normal(size=(num, num_states, num_states))))
+    return nvi.kernels.CategoricalKernel(
+        jnp.asarray(rng.normal(size=(num, num_states, num_states)))
+    )
 
 
 def categorical_sampler(resampling, num_states=2, num_levels=3, seed=70):
@@ -52,7 +54,7 @@ def categorical_sampler(resampling, num_states=2, num_levels=3, seed=70):
         kernel_stack(num_levels - 1, num_states, seed + 2),
     )
     initial = Table(jnp.asarray(np.random.default_rng(seed + 3).normal(size=num_states)))
-    path = nvi.StackedDensities(Table(tables(num_levels, num_states, seed, scale=1.5)))
+    path = nvi.paths.StackedDensities(Table(tables(num_levels, num_states, seed, scale=1.5)))
     return nvi.NestedSampler(initial, path, nvi.Stacked(transition), resampling)
 
 
@@ -194,8 +196,10 @@ def test_excluded_states(scheme, when):
         .at[:, 1, 0]
         .set(-jnp.inf)
     )
-    transition = nvi.Transition(nvi.CategoricalKernel(forward), nvi.CategoricalKernel(reverse))
-    path, initial = nvi.StackedDensities(Table(log_tables)), Table(jnp.zeros(3))
+    transition = nvi.Transition(
+        nvi.kernels.CategoricalKernel(forward), nvi.kernels.CategoricalKernel(reverse)
+    )
+    path, initial = nvi.paths.StackedDensities(Table(log_tables)), Table(jnp.zeros(3))
     sampler = nvi.NestedSampler(
         initial, path, nvi.Stacked(transition), nvi.Resampling(scheme, when)
     )
@@ -234,8 +238,8 @@ def test_mcmc_moves(scheme, when, excluded):
     if excluded:
         log_tables = log_tables.at[1, 0].set(-jnp.inf).at[2, 0].set(-jnp.inf)
     path, shared = (
-        nvi.StackedDensities(Table(log_tables)),
-        nvi.Shared(nvi.Invariant(never_called), 2),
+        nvi.paths.StackedDensities(Table(log_tables)),
+        nvi.Shared(nvi.kernels.Invariant(never_called), 2),
     )
     sampler = nvi.NestedSampler(Table(jnp.zeros(3)), path, shared, nvi.Resampling(scheme, when))
     history = enumerate_sampler(sampler, 2, initial_moves(3), metropolis_moves(3))
@@ -259,8 +263,8 @@ def test_deterministic_flows(scheme, when, chained):
     image = jnp.asarray([[1, 2, 0], [2, 1, 0]])
     flows = Permutation(image)
     if chained:
-        flows = nvi.Chain(Permutation(jnp.stack([image, image[::-1]])))
-    path = nvi.StackedDensities(Table(tables(3, 3, seed=8)))
+        flows = nvi.kernels.Chain(Permutation(jnp.stack([image, image[::-1]])))
+    path = nvi.paths.StackedDensities(Table(tables(3, 3, seed=8)))
     sampler = nvi.NestedSampler(
         Table(jnp.zeros(3)), path, nvi.Stacked(flows), nvi.Resampling(scheme, when)
     )
@@ -295,10 +299,10 @@ def test_chain_of_stochastic_moves(scheme, when):
     rng = np.random.default_rng(9)
 
     def logits():
-        return nvi.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2, 2, 2))))
+        return nvi.kernels.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2, 2, 2))))
 
-    chain = nvi.Chain(nvi.Transition(logits(), logits()))
-    path = nvi.StackedDensities(Table(tables(3, 2, seed=9)))
+    chain = nvi.kernels.Chain(nvi.Transition(logits(), logits()))
+    path = nvi.paths.StackedDensities(Table(tables(3, 2, seed=9)))
     sampler = nvi.NestedSampler(
         Table(jnp.zeros(2)), path, nvi.Stacked(chain), nvi.Resampling(scheme, when)
     )
@@ -357,7 +361,9 @@ def growing_sampler(rules):
     """γ_k on z_{1:k}, extended by kernels without reverse."""
     densities = growing_tables()
     rng = np.random.default_rng(12)
-    kernels = [nvi.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2)))) for _ in range(2)]
+    kernels = [
+        nvi.kernels.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2)))) for _ in range(2)
+    ]
     targets = [FirstTable(densities[0].log_table), *densities[1:]]
     stages = [nvi.propose(FirstTable(jnp.asarray([0.3, -0.2])), targets[0])]
     for rule, kernel, target in zip(rules, kernels, targets[1:], strict=True):
@@ -385,7 +391,7 @@ def test_mixed_program(rule):
     rng = np.random.default_rng(13)
 
     def kernel():
-        return nvi.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2))))
+        return nvi.kernels.CategoricalKernel(jnp.asarray(rng.normal(size=(2, 2))))
 
     start, second, third = (FirstTable(jnp.asarray(rng.normal(size=2))) for _ in range(3))
     final = Table(jnp.asarray(rng.normal(size=(2, 2))))
@@ -393,7 +399,7 @@ def test_mixed_program(rule):
         nvi.propose(FirstTable(jnp.zeros(2)), start),
         nvi.resample(*rule),
         nvi.propose((OnFirst(kernel()), OnFirst(kernel())), second),
-        nvi.propose(nvi.Invariant(never_called), third),
+        nvi.propose(nvi.kernels.Invariant(never_called), third),
         nvi.resample("stratified", 0.9),
         nvi.extend(kernel(), final),
     )
@@ -406,7 +412,7 @@ def test_mixed_program(rule):
 class OnFirst(nvi.AbstractKernel):
     """A categorical kernel for particles of shape (1,)."""
 
-    kernel: nvi.CategoricalKernel
+    kernel: nvi.kernels.CategoricalKernel
 
     @property
     def reparameterised(self):
@@ -483,7 +489,7 @@ def test_state_space(scheme, when, heuristic):
     path = nvi.StateSpace(
         model,
         jnp.asarray(observations),
-        nvi.NoHeuristic() if heuristic == "none" else TableHeuristic(psi),
+        nvi.paths.NoHeuristic() if heuristic == "none" else TableHeuristic(psi),
     )
     transition = nvi.Transition(kernel_stack(2, 2, 15))
     sampler = nvi.NestedSampler(

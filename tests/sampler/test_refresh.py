@@ -52,7 +52,7 @@ def recursion():
     return eqx.tree_at(lambda h: h.log_T, heuristic, jnp.log(jnp.asarray(T)))
 
 
-HEURISTICS = {"none": nvi.NoMessages, "mixture": MixtureHeuristic, "recursion": recursion}
+HEURISTICS = {"none": nvi.paths.NoMessages, "mixture": MixtureHeuristic, "recursion": recursion}
 
 
 def log_psi(name, k, mu, tau):
@@ -74,7 +74,7 @@ def remembered(refresh, k, z):
 
 
 def latent(mu, tau, k):
-    return nvi.Latent(
+    return nvi.paths.Latent(
         Clusters(jnp.asarray(mu), jnp.asarray(tau)), jnp.asarray(ZS[max(k - 1, 0)]), jnp.asarray(0)
     )
 
@@ -86,7 +86,7 @@ def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
     """
     refresh, path = (
         ClusterRefresh(MODEL),
-        nvi.GlobalStateSpace(MODEL, jnp.asarray(XS), HEURISTICS[name]()),
+        nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS), HEURISTICS[name]()),
     )
     rng = np.random.default_rng(1)
     etas = [(rng.normal(0.3, 1.5, M), rng.gamma(2.0, 1.0, M)) for _ in range(4)]
@@ -117,7 +117,7 @@ def test_moves_keep_the_posterior(x64):
     draws have moved.
     """
     refresh = ClusterRefresh(MODEL, steps=5)
-    path = nvi.GlobalStateSpace(MODEL, jnp.asarray(XS), recursion())
+    path = nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS), recursion())
     number, mean, spread = direct(np.array(ZS), XS, M)
     nu = MODEL.nu + number
     beta = MODEL.beta + 0.5 * spread + 0.5 * MODEL.nu * number / nu * (mean - MODEL.mu) ** 2
@@ -127,7 +127,7 @@ def test_moves_keep_the_posterior(x64):
     def one(key):
         key_draw, key_move = jax.random.split(key)
         eta = posterior.sample(key_draw)
-        z = nvi.Latent(eta, jnp.asarray(ZS[-1]), jnp.asarray(0))
+        z = nvi.paths.Latent(eta, jnp.asarray(ZS[-1]), jnp.asarray(0))
         return eta, *refresh.move(key_move, z, remembered(refresh, K, z), jnp.asarray(K), path)
 
     many, num = jax.jit(jax.vmap(one)), 20_000
@@ -148,7 +148,10 @@ def test_moves_keep_the_posterior(x64):
 
 def test_moves_do_not_depend_on_the_chains_beside_them():
     """20000 chains at once move as they do a thousand at a time."""
-    refresh, path = ClusterRefresh(MODEL), nvi.GlobalStateSpace(MODEL, jnp.asarray(XS, jnp.float32))
+    refresh, path = (
+        ClusterRefresh(MODEL),
+        nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS, jnp.float32)),
+    )
 
     def one(key):
         z = latent(jnp.zeros(M), jnp.ones(M), K)
@@ -269,7 +272,7 @@ def test_only_global_variables_can_be_refreshed():
 @pytest.mark.parametrize("every", [0, -2, 4, 7])
 def test_refreshes_must_divide_the_steps(every):
     """K = 6 steps are no whole number of parts of that length."""
-    sampler = program(nvi.NoMessages())(jnp.asarray(XS))
+    sampler = program(nvi.paths.NoMessages())(jnp.asarray(XS))
     with pytest.raises(
         ValueError, match=f"`every` must divide the number of steps, 6; got {every}"
     ):

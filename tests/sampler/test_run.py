@@ -21,7 +21,7 @@ def gaussian_pair(key, dim=1):
         return 0.1 * jax.random.normal(k, (dim,))
 
     def kernel(k):
-        return nvi.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
+        return nvi.kernels.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
 
     return nvi.Transition(kernel(a), kernel(b))
 
@@ -29,9 +29,9 @@ def gaussian_pair(key, dim=1):
 def annealed(num_levels=4, resampling=None, log_Z=1.2, dim=1):
     """From N(0, 2²) to e^log_Z N(1, 0.7²) with arbitrary Gaussian kernels."""
     base = nvi.DiagonalNormal(jnp.zeros(dim), 2.0)
-    target = nvi.Scaled(nvi.DiagonalNormal(jnp.ones(dim), 0.7), log_Z)
+    target = nvi.densities.Scaled(nvi.DiagonalNormal(jnp.ones(dim), 0.7), log_Z)
     path = nvi.Annealing(base, target, nvi.LinearSchedule(num_levels))
-    kernels = nvi.stack(lambda k: gaussian_pair(k, dim), jax.random.key(3), num_levels - 1)
+    kernels = nvi.stack(jax.random.key(3), lambda k: gaussian_pair(k, dim), num_levels - 1)
     return nvi.NestedSampler(base, path, nvi.Stacked(kernels), resampling)
 
 
@@ -72,7 +72,7 @@ def test_log_Z_hat_is_unbiased_on_the_ring(key):
     """The paper's target by adaptive SMC with random-walk moves."""
     base = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
     moves = nvi.Shared(nvi.RandomWalk(jnp.asarray(1.5), steps=3), 15)
-    path = nvi.Annealing(base, nvi.ring(), nvi.LinearSchedule(16))
+    path = nvi.Annealing(base, nvi.targets.ring(), nvi.LinearSchedule(16))
     sampler = nvi.NestedSampler(base, path, moves, nvi.Resampling("systematic", 0.5))
     runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, 128)))(jax.random.split(key, 200))
     assert_unbiased(runs.log_Z_hat, np.log(8.0))
@@ -111,7 +111,7 @@ def test_composed_program_is_the_sampler_built_by_hand(key, x64):
     )
     rules = (nvi.Resampling(when="never"), nvi.Resampling("stratified", 0.9))
     by_hand = nvi.NestedSampler(
-        q, nvi.Sequential(targets, [False, False, True]), tuple(kernels), rules
+        q, nvi.paths.DensitySequence(targets, [False, False, True]), tuple(kernels), rules
     )
     assert program.path.learn == (False, False, True)
     a, b = (run(key, s, 8).particles.log_w for s in (program, by_hand))
@@ -131,7 +131,7 @@ def test_history_and_ancestors(key):
         and bool(result.info.resampled[1:].all())
     )
     np.testing.assert_array_equal(result.history.z[-1], result.particles.z)
-    paths = nvi.trajectories(result.history.z, result.ancestors)
+    paths = nvi.particles.trajectories(result.history.z, result.ancestors)
     np.testing.assert_array_equal(paths[-1], result.particles.z)
     # Walking back one particle at a time must give the same path.
     index = 7
@@ -246,8 +246,8 @@ class Spoilt(nvi.AbstractDensity):
 
 
 def spoilt_sampler(value, at):
-    path = nvi.StackedDensities(Spoilt(jnp.asarray(at, jnp.result_type(float)), value))
-    kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), len(at) - 1))
+    path = nvi.paths.StackedDensities(Spoilt(jnp.asarray(at, jnp.result_type(float)), value))
+    kernels = nvi.Stacked(nvi.stack(jax.random.key(3), gaussian_pair, len(at) - 1))
     return nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
 
 
@@ -291,13 +291,13 @@ def test_nan_is_reported_with_its_level(key):
     result = run(key, spoilt_sampler(jnp.nan, [99.0, 99.0, 0.0, 99.0]), 20, history=True)
     count = int(np.isnan(result.history.log_w[2]).sum())
     assert 0 < count < 20
-    with pytest.raises(nvi.DensityError, match=f"Level 3: .*NaN for {count} of 20"):
+    with pytest.raises(nvi.errors.DensityError, match=f"Level 3: .*NaN for {count} of 20"):
         check_run(result.info, 20)
 
 
 def test_vanished_weights_are_reported_with_their_level(key):
     result = run(key, spoilt_sampler(-jnp.inf, [99.0, -99.0, 99.0]), 20)
-    with pytest.raises(nvi.DensityError, match="Level 2: all 20 weights are zero"):
+    with pytest.raises(nvi.errors.DensityError, match="Level 2: all 20 weights are zero"):
         check_run(result.info, 20)
 
 
@@ -307,7 +307,7 @@ def test_a_sound_run_passes_alone_and_in_a_batch(key):
     batch = jax.vmap(lambda k: run(k, sampler, 20))(jax.random.split(key, 3))
     check_run(batch.info, 20)
     spoilt = batch.info._replace(num_nan=batch.info.num_nan.at[1, 2].set(4))
-    with pytest.raises(nvi.DensityError, match=r"Level 3: .* 4 of 20"):
+    with pytest.raises(nvi.errors.DensityError, match=r"Level 3: .* 4 of 20"):
         check_run(spoilt, 20)
 
 
@@ -315,7 +315,7 @@ def test_wrong_number_of_transitions():
     base = nvi.DiagonalNormal(0.0, 1.0)
     path = nvi.Annealing(base, base, nvi.LinearSchedule(4))
     with pytest.raises(ValueError, match="K-1 = 3 transitions; got 2"):
-        nvi.NestedSampler(base, path, nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(0), 2)))
+        nvi.NestedSampler(base, path, nvi.Stacked(nvi.stack(jax.random.key(0), gaussian_pair, 2)))
     pair = gaussian_pair(jax.random.key(0))
     with pytest.raises(ValueError, match="each of 3 moves; got 2"):
         nvi.NestedSampler(base, path, [pair] * 3, (nvi.Resampling(), nvi.Resampling()))
@@ -333,7 +333,7 @@ def test_stacks_must_be_stacked():
     with pytest.raises(ValueError, match=r"shapes \(\), \(2, 2\)"):
         nvi.Stacked(nvi.Hamiltonian(0.3, jnp.eye(2)))
     with pytest.raises(ValueError, match="no arrays"):
-        nvi.Chain(nvi.Invariant(lambda key, z, log_gamma: z))
+        nvi.kernels.Chain(nvi.kernels.Invariant(lambda key, z, log_gamma: z))
     path = nvi.Annealing(base, base, nvi.LinearSchedule(3))
     with pytest.raises(ValueError, match=r"square matrix; got shape \(2,\)"):
         nvi.run(
@@ -349,10 +349,12 @@ def test_moves_that_would_make_weights_improper_are_refused():
         nvi.compose(nvi.propose(base, base), nvi.propose(nvi.Transition(kernel), base))
     with pytest.raises(ValueError, match="needs a reverse kernel"):
         nvi.NestedSampler(
-            base, nvi.Sequential([base, base]), [nvi.Transition(nvi.Independent(base))]
+            base,
+            nvi.paths.DensitySequence([base, base]),
+            [nvi.Transition(nvi.kernels.Independent(base))],
         )
-    chain = nvi.Chain(
-        nvi.stack(lambda key: nvi.Transition(gaussian_pair(key).forward), jax.random.key(1), 2)
+    chain = nvi.kernels.Chain(
+        nvi.stack(jax.random.key(1), lambda key: nvi.Transition(gaussian_pair(key).forward), 2)
     )
     with pytest.raises(ValueError, match="needs a reverse kernel"):
         nvi.NestedSampler(base, nvi.Annealing(base, base, nvi.LinearSchedule(2)), [chain])
@@ -402,8 +404,8 @@ def test_stacked_densities_may_hold_functions(key):
     def make(k):
         return Net(jax.random.normal(k, (1,)), jnp.tanh)
 
-    path = nvi.StackedDensities(nvi.stack(make, key, 3))
-    kernels = nvi.Stacked(nvi.stack(gaussian_pair, jax.random.key(3), 2))
+    path = nvi.paths.StackedDensities(nvi.stack(key, make, 3))
+    kernels = nvi.Stacked(nvi.stack(jax.random.key(3), gaussian_pair, 2))
     sampler = nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
     assert np.isfinite(run(key, sampler, 4).log_Z_hat)
 
@@ -414,9 +416,9 @@ def test_an_infinite_density_is_named(key):
     base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
     kernel = nvi.ResidualGaussian(1, key=key)
     sampler = nvi.NestedSampler(
-        base, nvi.Sequential([base, spike]), [nvi.Transition(kernel, kernel)]
+        base, nvi.paths.DensitySequence([base, spike]), [nvi.Transition(kernel, kernel)]
     )
-    with pytest.raises(nvi.DensityError, match="Level 2: a weight is infinite"):
+    with pytest.raises(nvi.errors.DensityError, match="Level 2: a weight is infinite"):
         check_run(nvi.run(key, sampler, 20).info, 20)
 
 

@@ -36,7 +36,7 @@ def test_gaussian_posteriors_side_by_side():
     prior = nvi.DiagonalNormal(jnp.zeros(3), jnp.asarray(PRIOR))
 
     def one(key, y):
-        return nvi.tempered_smc(
+        return nvi.smc.random_walk.tempered_smc(
             key, prior, lambda z: log_gaussian(y, z), num_particles=500, num_moves=5
         )
 
@@ -85,7 +85,9 @@ def test_naming_particles_canonically_leaves_the_evidence(canonical):
     options = {} if canonical is None else {"canonical": canonical}
 
     def one(key):
-        return nvi.tempered_smc(key, prior, log_mixture, num_particles=500, num_moves=5, **options)
+        return nvi.smc.random_walk.tempered_smc(
+            key, prior, log_mixture, num_particles=500, num_moves=5, **options
+        )
 
     found = jax.tree.map(
         np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), RUNS))
@@ -108,7 +110,7 @@ def test_a_likelihood_of_zero_is_a_weight_of_zero(nothing):
         return jnp.where(z[0] > 0, 0.0, nothing)
 
     prior = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
-    found = nvi.tempered_smc(
+    found = nvi.smc.random_walk.tempered_smc(
         jax.random.key(3), prior, log_L, num_particles=1000, num_moves=2, ess_share=0.8
     )
     assert abs(math.exp(found.log_Z_hat) - 0.5) < 4 * 0.5 / math.sqrt(1000)

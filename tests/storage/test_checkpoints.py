@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 HERE = Path(__file__).parents[2]
 CASES = {
     "sequential": {},
-    "level-parallel": {"schedule": "level-parallel"},
+    "level-parallel": {"order": "level-parallel"},
     "restarts": {"restarts": 2},
 }
 
@@ -87,7 +87,7 @@ def finished(tmp_path_factory, compiled_once):
 
 OTHERS = {
     "num_particles": lambda: {"num_particles": 9},
-    "schedule": lambda: {"schedule": "two-phase"},
+    "order": lambda: {"order": "two-phase"},
     "objective": lambda: {
         "objective": nvi.Objective(learn=OBJECTIVE.learn, sticking_the_landing=False)
     },
@@ -102,7 +102,7 @@ OTHERS = {
 
 def shifted_target():
     sampler = build(jax.random.key(1))
-    target = nvi.Scaled(nvi.DiagonalNormal(jnp.full(1, 1.5), 0.5), 1.3)
+    target = nvi.densities.Scaled(nvi.DiagonalNormal(jnp.full(1, 1.5), 0.5), 1.3)
     return nvi.NestedSampler(
         sampler.initial,
         nvi.Annealing(sampler.initial, target, sampler.path.schedule),
@@ -117,7 +117,7 @@ def fingerprint(
     sampler=None,
     objective=OBJECTIVE,
     num_particles=8,
-    schedule="sequential",
+    order="sequential",
     restarts=None,
     **options,
 ):
@@ -125,7 +125,7 @@ def fingerprint(
     sampler = build(jax.random.key(1)) if sampler is None else sampler
     optimiser = options.get("optimiser", optax.adam(options.get("rate", 1e-2)))
     trainer = fit_module.Trainer(
-        sampler, objective, optimiser, schedule, num_particles, restarts, options.get("average")
+        sampler, objective, optimiser, order, num_particles, restarts, options.get("average")
     )
     return trainer.fingerprint(jax.random.key(key), trainer.start(jax.random.key(key)))
 
@@ -134,7 +134,7 @@ def fingerprint(
 def test_another_configuration_is_refused_by_name(differs, finished):
     store = Checkpoints(finished, fingerprint(**OTHERS[differs]()))
     with pytest.raises(
-        nvi.CheckpointError, match=rf"another configuration \(.*\b{differs}: here .*, there "
+        nvi.errors.CheckpointError, match=rf"another configuration \(.*\b{differs}: here .*, there "
     ):
         store.restore(lambda step: [])
     store.close()
@@ -142,7 +142,7 @@ def test_another_configuration_is_refused_by_name(differs, finished):
 
 def test_training_refuses_another_configuration_and_leaves_its_files(finished):
     before = sorted(finished.rglob("*"))
-    with pytest.raises(nvi.CheckpointError, match=r"\(num_particles: here 9, there 8\)"):
+    with pytest.raises(nvi.errors.CheckpointError, match=r"\(num_particles: here 9, there 8\)"):
         train(9, checkpoint=finished, num_particles=9)
     assert sorted(finished.rglob("*")) == before
 
@@ -152,7 +152,7 @@ def probe(optimiser):
 
 
 def test_optimisers_that_differ_late_or_in_memory_are_told_apart():
-    """The same first update: only momentum, or a schedule's later values, differ."""
+    """The same first update: only momentum, or a order's later values, differ."""
     makes = [
         lambda: optax.sgd(0.1, momentum=0.9),
         lambda: optax.sgd(0.1, momentum=0.5),
@@ -166,9 +166,13 @@ def test_optimisers_that_differ_late_or_in_memory_are_told_apart():
 
 def test_divergences_given_by_functions_are_told_apart():
     describe = describe_objective
-    one, two = (describe(nvi.Objective(nvi.alpha_divergence(alpha))) for alpha in (0.3, 0.5))
+    one, two = (
+        describe(nvi.Objective(nvi.divergences.alpha_divergence(alpha))) for alpha in (0.3, 0.5)
+    )
     assert one != two
-    assert one == describe(nvi.Objective(nvi.alpha_divergence(0.3), learn=("reverse", "forward")))
+    assert one == describe(
+        nvi.Objective(nvi.divergences.alpha_divergence(0.3), learn=("reverse", "forward"))
+    )
 
 
 FINGERPRINT = {"name": "mine", "numbers": list(range(20))}
@@ -279,7 +283,7 @@ def test_when_everything_is_damaged_it_says_so(two_steps, tmp_path):
     for step in ("4", "7"):
         flip(copy / step / "meta" / "metadata")
     with pytest.raises(
-        nvi.CheckpointError,
+        nvi.errors.CheckpointError,
         match=r"No checkpoint in .* can be read \(step 7.*step 4.*Delete the folder",
     ):
         restore(copy)
@@ -311,7 +315,8 @@ def test_training_goes_on_from_the_last_good_checkpoint(tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(
-        nvi.CheckpointError, match=r"Cannot write checkpoints to .*file.*Choose another folder"
+        nvi.errors.CheckpointError,
+        match=r"Cannot write checkpoints to .*file.*Choose another folder",
     ):
         train(2, checkpoint=tmp_path / "file" / "below")
 
@@ -320,7 +325,7 @@ def test_a_folder_that_disappears_is_said(tmp_path):
     store = Checkpoints(tmp_path / "here", {})
     shutil.rmtree(tmp_path / "here")
     (tmp_path / "here").write_text("in the way")
-    with pytest.raises(nvi.CheckpointError, match="Cannot write the checkpoint of step 3"):
+    with pytest.raises(nvi.errors.CheckpointError, match="Cannot write the checkpoint of step 3"):
         store.save(3, tree_at(3))
 
 
@@ -472,7 +477,7 @@ def test_other_threads_train_without_signals():
 def test_a_checkpoint_past_the_end_is_refused(tmp_path, compiled_once):
     """A shorter training cannot be cut out of a longer one."""
     train(4, checkpoint=tmp_path)
-    with pytest.raises(nvi.CheckpointError, match="holds step 4"):
+    with pytest.raises(nvi.errors.CheckpointError, match="holds step 4"):
         train(2, checkpoint=tmp_path)
 
 
@@ -485,10 +490,10 @@ def test_what_is_not_an_array_counts_too():
         base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
         path = nvi.Annealing(base, nvi.Density(target), nvi.GivenSchedule([0, middle, 1]))
         links = nvi.stack(
+            jax.random.key(0),
             lambda k: nvi.Transition(
                 nvi.ResidualGaussian(1, key=k), nvi.ResidualGaussian(1, key=k)
             ),
-            jax.random.key(0),
             2,
         )
         sampler = nvi.NestedSampler(base, path, nvi.Stacked(links), nvi.Resampling(when=resampling))

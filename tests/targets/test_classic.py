@@ -101,16 +101,16 @@ LOG_Z = {
 SAMPLED = {"breast-cancer"}
 
 
-@pytest.mark.parametrize("name", [name for name in nvi.TARGETS if name not in SAMPLED])
+@pytest.mark.parametrize("name", [name for name in nvi.targets.TARGETS if name not in SAMPLED])
 def test_log_Z_of_every_target(name, x64):
     """The table prints six decimals; an entry without a quadrature here fails."""
-    target = nvi.get_target(name)
+    target = nvi.targets.get_target(name)
     assert abs(LOG_Z[name](target.build().log_gamma) - target.log_Z) < 1e-6
 
 
-@pytest.mark.parametrize("name", nvi.TARGETS)
+@pytest.mark.parametrize("name", nvi.targets.TARGETS)
 def test_entries_agree_with_their_density(name, key):
-    target = nvi.get_target(name)
+    target = nvi.targets.get_target(name)
     density = target.build()
     assert density.log_gamma(jnp.ones(target.dim)).shape == ()
     if isinstance(density, nvi.AbstractSampleable):
@@ -122,13 +122,13 @@ def test_ring_is_the_papers(x64):
     """μ_m = 10 (sin 2πm/8, cos 2πm/8) with variance 0.5: at a mode the other seven are 7.6 away and
     invisible.
     """
-    modes = nvi.ring_modes()
+    modes = nvi.targets.ring_modes()
     expected = [
         [10 * math.sin(2 * math.pi * m / 8), 10 * math.cos(2 * math.pi * m / 8)]
         for m in range(1, 9)
     ]
     np.testing.assert_allclose(modes, expected, atol=1e-12)
-    log_gamma = jax.vmap(nvi.ring().log_gamma)
+    log_gamma = jax.vmap(nvi.targets.ring().log_gamma)
     np.testing.assert_allclose(log_gamma(modes), -math.log(math.pi), rtol=1e-9)
     aside = modes + jnp.array([0.5, 0.0])
     np.testing.assert_allclose(log_gamma(aside), -math.log(math.pi) - 0.25, rtol=1e-9)
@@ -137,7 +137,7 @@ def test_ring_is_the_papers(x64):
 @pytest.mark.parametrize("name", ["rings", "two-moons"])
 def test_radial_targets_are_smooth_at_the_origin(name):
     """The radius has no derivative at zero; the density must still have a finite one."""
-    gradient = jax.grad(nvi.get_target(name).build().log_gamma)(jnp.zeros(2))
+    gradient = jax.grad(nvi.targets.get_target(name).build().log_gamma)(jnp.zeros(2))
     assert jnp.isfinite(gradient).all()
 
 
@@ -146,14 +146,15 @@ def test_radial_targets_are_smooth_at_the_origin(name):
 )
 def test_unknown_names_suggest_the_nearest(name, nearest):
     with pytest.raises(
-        nvi.UnknownNameError, match=f"target '{name}'.*Did you mean '{nearest}'.*Known: .*funnel"
+        nvi.errors.UnknownNameError,
+        match=f"target '{name}'.*Did you mean '{nearest}'.*Known: .*funnel",
     ):
-        nvi.get_target(name)
+        nvi.targets.get_target(name)
 
 
 def test_names_like_nothing_get_the_list_only():
-    with pytest.raises(nvi.UnknownNameError) as error:
-        nvi.get_target("xyzzy")
+    with pytest.raises(nvi.errors.UnknownNameError) as error:
+        nvi.targets.get_target("xyzzy")
     assert "Did you mean" not in str(error.value)
 
 
@@ -169,21 +170,26 @@ def test_brownian_against_scipy(x64):
         by_hand = stats.lognorm(2.0).logpdf(scales).sum() - np.log1p(np.exp(-z[:2])).sum()
         by_hand += stats.norm(np.r_[0.0, x[:-1]], scales[0]).logpdf(x).sum()
         by_hand += stats.norm(x[seen], scales[1]).logpdf(BROWNIAN_OBSERVED[seen]).sum()
-        np.testing.assert_allclose(nvi.Brownian().log_gamma(jnp.asarray(z)), by_hand, rtol=1e-10)
+        np.testing.assert_allclose(
+            nvi.targets.Brownian().log_gamma(jnp.asarray(z)), by_hand, rtol=1e-10
+        )
     times = np.arange(1, 31)[seen]
     spectrum, basis = np.linalg.eigh(np.minimum.outer(times, times).astype(float))
     log_sigma, log_tau = np.meshgrid(*[np.linspace(-12, 8, 401)] * 2)
     variance = np.exp(2 * log_sigma)[..., None] * spectrum + np.exp(2 * log_tau)[..., None]
     log_y = stats.norm(0, np.sqrt(variance)).logpdf(basis.T @ BROWNIAN_OBSERVED[seen]).sum(axis=-1)
     log_joint = log_y + stats.norm(0, 2).logpdf(log_sigma) + stats.norm(0, 2).logpdf(log_tau)
-    assert abs(np.log(np.exp(log_joint).sum() * 0.05**2) - nvi.get_target("brownian").log_Z) < 1e-6
+    assert (
+        abs(np.log(np.exp(log_joint).sum() * 0.05**2) - nvi.targets.get_target("brownian").log_Z)
+        < 1e-6
+    )
 
 
 def test_brownian_is_never_nan():
     """Scales that underflow are merely unlikely."""
     z = jnp.zeros(32).at[:2].set(-200.0)
-    assert not jnp.isnan(nvi.Brownian().log_gamma(z)) and not jnp.isnan(
-        nvi.Brownian().log_gamma(z + 1.0)
+    assert not jnp.isnan(nvi.targets.Brownian().log_gamma(z)) and not jnp.isnan(
+        nvi.targets.Brownian().log_gamma(z + 1.0)
     )
 
 
@@ -192,7 +198,7 @@ def test_breast_cancer(x64):
     with the mode's curvature.
     """
     pytest.importorskip("sklearn")
-    target = nvi.get_target("breast-cancer")
+    target = nvi.targets.get_target("breast-cancer")
     density = target.build()
     signed = np.asarray(density.signed)
     assert signed.shape == (569, 31) and set(abs(signed[:, 0])) == {1.0}
@@ -221,14 +227,14 @@ def test_breast_cancer(x64):
 def test_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r"scikit-learn; pip install 'nestedvi\[targets\]'"):
-        nvi.get_target("breast-cancer").build()
+        nvi.targets.get_target("breast-cancer").build()
 
 
 def test_gmm40_is_frozen():
     """Forty means in the square, the first and the last as they always were."""
     assert GMM40_MEANS.shape == (40, 2) and np.abs(GMM40_MEANS).max() < 40
     np.testing.assert_array_equal(GMM40_MEANS[[0, -1]], [[18.392, 15.473], [-18.868, -5.783]])
-    density = nvi.gmm40()
+    density = nvi.targets.gmm40()
     # Far from the others, one mode has a fortieth of the mass.
     np.testing.assert_allclose(
         density.log_gamma(jnp.array([35.354, -35.228])), -np.log(40 * 2 * np.pi), rtol=1e-4
@@ -239,8 +245,8 @@ def test_rotated_targets(key):
     """A rotation turns points and leaves values: γ_R(R z) = γ(z), det R = 1, the same for the same
     seed.
     """
-    target = nvi.rotated(nvi.get_target("funnel"), 3)
-    density, straight = target.build(), nvi.get_target("funnel").build()
+    target = nvi.targets.rotated(nvi.targets.get_target("funnel"), 3)
+    density, straight = target.build(), nvi.targets.get_target("funnel").build()
     turn = np.asarray(density.rotation, dtype=np.float64)
     np.testing.assert_allclose(turn @ turn.T, np.eye(10), atol=1e-6)
     assert np.linalg.det(turn) == pytest.approx(1.0, abs=1e-5)
@@ -250,9 +256,12 @@ def test_rotated_targets(key):
     )
     assert (target.dim, target.log_Z) == (10, 0.0) and "rotated (seed 3)" in target.about
     np.testing.assert_array_equal(
-        nvi.rotated(nvi.get_target("funnel"), 3).build().rotation, density.rotation
+        nvi.targets.rotated(nvi.targets.get_target("funnel"), 3).build().rotation, density.rotation
     )
     assert (
-        np.abs(nvi.rotated(nvi.get_target("funnel"), 4).build().rotation - density.rotation).max()
+        np.abs(
+            nvi.targets.rotated(nvi.targets.get_target("funnel"), 4).build().rotation
+            - density.rotation
+        ).max()
         > 0.1
     )

@@ -66,7 +66,7 @@ def test_a_step_is_the_mean_of_its_instances():
     step = jax.jit(
         lambda key, data: learner.gradient(key, learner.params, learner.fixed, data, None)
     )
-    alone = jax.jit(lambda key, x: nvi.gradient(key, start()(x), OBJECTIVE, 6))
+    alone = jax.jit(lambda key, x: nvi.train.schedules.gradient(key, start()(x), OBJECTIVE, 6))
     key_batch, key_levels = jax.random.split(key)
     picks = np.asarray(jax.random.randint(key_batch, (batch_size,), 0, 3))
     assert set(picks.tolist()) == {0, 1, 2}
@@ -112,7 +112,7 @@ def test_bad_instances_are_counted_and_left_out():
     only = train(3, np.full(32, np.nan, np.float32))
     assert_same_bits(only.program, start())
     assert only.record.dropped.tolist() == [8, 8, 8]
-    with pytest.raises(nvi.NonFiniteGradientError):
+    with pytest.raises(nvi.errors.NonFiniteGradientError):
         train(24, np.full(32, np.nan, np.float32), max_nonfinite=5)
 
 
@@ -165,7 +165,7 @@ def test_resuming_ends_in_the_same_bits(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_other_data_is_not_continued(tmp_path):
     train(9, checkpoint=tmp_path)
-    with pytest.raises(nvi.CheckpointError):
+    with pytest.raises(nvi.errors.CheckpointError):
         train(12, XS + 1, checkpoint=tmp_path)
 
 
@@ -210,8 +210,8 @@ ERRORS = {
     "scalars": (ValueError, "leading axis of instances", lambda: {"data": np.float32(1.0)}),
     "unequal": (ValueError, r"\[3, 4\]", lambda: {"data": (np.zeros(3), np.zeros(4))}),
     "no sampler": (TypeError, "must make a NestedSampler", lambda: {"program": Odd(jnp.ones(()))}),
-    "level-parallel": (ValueError, "Level-parallel", lambda: {"schedule": "level-parallel"}),
-    "no such schedule": (nvi.UnknownNameError, "two-phases", lambda: {"schedule": "two-phases"}),
+    "level-parallel": (ValueError, "Level-parallel", lambda: {"order": "level-parallel"}),
+    "no such order": (nvi.errors.UnknownNameError, "two-phases", lambda: {"order": "two-phases"}),
     "no parameters": (ValueError, "no floating-point arrays", lambda: {"program": Bare()}),
     "nothing in the groups": (
         ValueError,

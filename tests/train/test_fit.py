@@ -15,7 +15,7 @@ from tests.helpers.small_training import OBJECTIVE, arrays, assert_same_bits, bu
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
-SCHEDULES = ("sequential", "two-phase", "level-parallel")
+ORDERS = ("sequential", "two-phase", "level-parallel")
 
 
 class Walled(nvi.AbstractDensity):
@@ -41,7 +41,9 @@ class Kinked(nvi.AbstractDensity):
 
 
 def walled(*limits, density=Walled):
-    path = nvi.StackedDensities(density(jnp.array([0.0, 0.5, 1.0]), jnp.array(limits)), learn=False)
+    path = nvi.paths.StackedDensities(
+        density(jnp.array([0.0, 0.5, 1.0]), jnp.array(limits)), learn=False
+    )
     return build(jax.random.key(1), path)
 
 
@@ -67,10 +69,10 @@ class Log:
         self.calls.append(("stop",))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_training_lowers_the_divergence(schedule):
+@pytest.mark.parametrize("order", ORDERS)
+def test_training_lowers_the_divergence(order):
     """The mean over 100 steps falls by more than five standard errors."""
-    result = train(1000, schedule=schedule, num_particles=8)
+    result = train(1000, order=order, num_particles=8)
     loss = result.record.level_divergence.sum(axis=1)
     first, last = loss[:100], loss[-100:]
     stderr = np.sqrt(first.var() / 100 + last.var() / 100)
@@ -90,7 +92,7 @@ def assert_record(record, num_steps):
 def test_one_step_is_the_optimiser_applied_to_the_gradient():
     """θ' = θ − lr · ∇, with the gradient of the step's own key."""
     sampler, rate = build(jax.random.key(1)), 0.1
-    grads = eqx.filter_jit(nvi.gradient)(
+    grads = eqx.filter_jit(nvi.train.schedules.gradient)(
         jax.random.fold_in(jax.random.key(0), 1), sampler, OBJECTIVE, 8
     ).grads
     expected = eqx.apply_updates(sampler, jax.tree.map(lambda g: -rate * g, grads))
@@ -101,7 +103,7 @@ def test_one_step_is_the_optimiser_applied_to_the_gradient():
 
 
 def test_optimisers_may_treat_groups_apart():
-    """optax.multi_transform with labels shaped like the parameters: kernels move, the schedule does
+    """optax.multi_transform with labels shaped like the parameters: kernels move, the order does
     not.
     """
 
@@ -176,8 +178,8 @@ def test_double_precision_stays_double(x64):
     assert {x.dtype for x in result.record} == {np.dtype("float64")}
 
 
-@pytest.mark.parametrize("schedule", ["sequential", "level-parallel"])
-def test_a_step_is_compiled_once(schedule):
+@pytest.mark.parametrize("order", ["sequential", "level-parallel"])
+def test_a_step_is_compiled_once(order):
     """Weakly typed parameters (`jnp.full(1, 0.7)`) must not turn into other types after the first
     update.
     """
@@ -187,7 +189,7 @@ def test_a_step_is_compiled_once(schedule):
         jnp.full((2, 1), 0.7),
     )
     assert sampler.transitions.transition.forward.slope.weak_type
-    trainer = Trainer(sampler, OBJECTIVE, optax.adam(1e-2), schedule, 8, None)
+    trainer = Trainer(sampler, OBJECTIVE, optax.adam(1e-2), order, 8, None)
     key = jax.random.key(0)
     state = trainer.start(key)
 
@@ -213,7 +215,7 @@ def test_progress_is_told_in_order():
 
 def test_progress_ends_even_when_training_fails():
     log = Log()
-    with pytest.raises(nvi.NonFiniteGradientError):
+    with pytest.raises(nvi.errors.NonFiniteGradientError):
         train(40, sampler=walled(*(-jnp.inf,) * 3), max_nonfinite=2, progress=log, **WALLED)
     assert [call[0] for call in log.calls] == ["start", "stop"]
 
@@ -279,14 +281,14 @@ def test_a_streak_counts_wherever_chunks_begin_and_end(monkeypatch, spoilt_train
     options = {"sampler": walled(*RARELY), **WALLED}
     train(200, max_nonfinite=longest + 1, **options)
     with pytest.raises(
-        nvi.NonFiniteGradientError, match=f"level 3 was not finite {longest} times in a row"
+        nvi.errors.NonFiniteGradientError, match=f"level 3 was not finite {longest} times in a row"
     ):
         train(200, max_nonfinite=longest, **options)
 
 
 def test_the_first_level_that_fails_is_named():
     """Everything after a NaN is NaN; the message names where it began."""
-    with pytest.raises(nvi.NonFiniteGradientError, match="level 2 was"):
+    with pytest.raises(nvi.errors.NonFiniteGradientError, match="level 2 was"):
         train(20, sampler=walled(jnp.inf, -jnp.inf, jnp.inf), max_nonfinite=5, **WALLED)
 
 
@@ -307,19 +309,19 @@ def test_restarts_need_a_stacked_sampler():
 
 
 def test_unknown_schedules_are_refused():
-    with pytest.raises(nvi.UnknownNameError, match="'sequential'"):
-        train(2, schedule="sequentiel")
+    with pytest.raises(nvi.errors.UnknownNameError, match="'sequential'"):
+        train(2, order="sequentiel")
 
 
 def box_sampler(key, num_levels):
     box = nvi.Density(lambda z: jnp.where(jnp.all(jnp.abs(z) < 1), 0.0, -jnp.inf))
     return nvi.build(
-        "nvir-star",
         key,
+        "nvir-star",
         target=box,
         initial=nvi.DiagonalNormal(jnp.zeros(1), 1.0),
         num_levels=num_levels,
-    )
+    ).sampler
 
 
 def test_a_target_of_bounded_support_trains(key):
@@ -341,7 +343,11 @@ def test_reverse_kernels_that_leave_the_support_are_warned_of(key):
 
 def test_an_objective_must_be_one(key):
     sampler = nvi.build(
-        "nvi", key, target=nvi.ring(), initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0), num_levels=2
-    )
+        key,
+        "nvi",
+        target=nvi.targets.ring(),
+        initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+        num_levels=2,
+    ).sampler
     with pytest.raises(TypeError, match=r"nvi\.Objective"):
         nvi.fit(key, sampler, "nvi", num_steps=1, num_particles=4)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import pytest
 
 import nestedvi as nvi
-from nestedvi.sampler.level import Flow
+from nestedvi.sampler.level import GradientRule
 
 GROUPS = ("initial", "forward", "reverse", "path")
 
 
 def gaussian(score_only=False):
-    return nvi.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1), score_only)
+    return nvi.kernels.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1), score_only)
 
 
 def stacked_sampler(kind="stacked"):
@@ -55,7 +55,7 @@ def test_masks_select_exactly_the_named_groups(kind):
 def test_masks_know_flows_and_fixed_moves():
     base = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
     path = nvi.Annealing(base, base, nvi.LinearSchedule(3))
-    flows = nvi.Stacked(nvi.stack(lambda k: nvi.PlanarFlow(2, 1, key=k), jax.random.key(0), 2))
+    flows = nvi.Stacked(nvi.stack(jax.random.key(0), lambda k: nvi.PlanarFlow(2, 1, key=k), 2))
     sampler = nvi.NestedSampler(base, path, flows)
     assert len(chosen(sampler, ("forward",))) == 3 and chosen(sampler, ("reverse",)) == set()
     moves = nvi.NestedSampler(base, path, nvi.Shared(nvi.RandomWalk(jnp.ones(())), 2))
@@ -66,7 +66,7 @@ def test_masks_respect_densities_that_do_not_learn():
     densities = [nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(1.0, 1.0)]
     sampler = nvi.NestedSampler(
         densities[0],
-        nvi.Sequential(densities, [False, True]),
+        nvi.paths.DensitySequence(densities, [False, True]),
         [nvi.Transition(gaussian(), gaussian())],
     )
     assert chosen(sampler, ("path",)) == {".path.densities[1].loc", ".path.densities[1].log_scale"}
@@ -84,7 +84,7 @@ def test_masks_respect_densities_that_do_not_learn():
     ],
 )
 def test_unknown_names_give_the_nearest(arguments, nearest):
-    with pytest.raises(nvi.UnknownNameError, match=f"Did you mean '{nearest}'"):
+    with pytest.raises(nvi.errors.UnknownNameError, match=f"Did you mean '{nearest}'"):
         nvi.Objective(**arguments)
 
 
@@ -108,17 +108,22 @@ def test_partial_optimisation_refuses_reverse_kernels():
         nvi.Objective(optimise="partial")
     assert (
         nvi.Objective(learn=("forward",), optimise="partial")
-        .flow(nvi.Transition(gaussian()))
+        .gradient_rule(nvi.Transition(gaussian()))
         .hold_theta
     )
 
 
 def test_pathwise_is_refused_where_draws_carry_no_gradient():
-    with pytest.raises(nvi.MissingScoreError, match="not reparameterised"):
-        nvi.Objective(estimator="pathwise").flow(nvi.Transition(gaussian(score_only=True)))
+    with pytest.raises(nvi.errors.MissingScoreError, match="not reparameterised"):
+        nvi.Objective(estimator="pathwise").gradient_rule(nvi.Transition(gaussian(score_only=True)))
     # A flow and an MCMC move have no such kernel, and need no score.
-    assert nvi.Objective(estimator="pathwise").flow(nvi.RandomWalk(jnp.ones(()))) == Flow()
     assert (
-        nvi.Objective(estimator="pathwise").flow(nvi.PlanarFlow(1, 1, key=jax.random.key(0)))
-        == Flow()
+        nvi.Objective(estimator="pathwise").gradient_rule(nvi.RandomWalk(jnp.ones(())))
+        == GradientRule()
+    )
+    assert (
+        nvi.Objective(estimator="pathwise").gradient_rule(
+            nvi.PlanarFlow(1, 1, key=jax.random.key(0))
+        )
+        == GradientRule()
     )

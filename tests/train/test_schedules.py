@@ -18,12 +18,12 @@ from tests.helpers.finite import Table
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 ALL = ("initial", "forward", "reverse", "path")
-gradient = eqx.filter_jit(nvi.gradient)
+gradient = eqx.filter_jit(nvi.train.schedules.gradient)
 
 
 def gaussian(key, dim=1):
     slope, shift, scale = 0.3 * jax.random.normal(key, (3, dim))
-    return nvi.GaussianKernel(0.8 + slope, shift, scale)
+    return nvi.kernels.GaussianKernel(0.8 + slope, shift, scale)
 
 
 def gaussian_pair(key, dim=1):
@@ -39,7 +39,7 @@ def annealing(num_levels, dim=1):
         nvi.DiagonalNormal(jnp.full(dim, BASE[0]), BASE[1]),
         nvi.DiagonalNormal(jnp.full(dim, TARGET[0]), TARGET[1]),
     )
-    return nvi.Annealing(base, nvi.Scaled(target, 0.7), nvi.LearnedSchedule(num_levels))
+    return nvi.Annealing(base, nvi.densities.Scaled(target, 0.7), nvi.LearnedSchedule(num_levels))
 
 
 def initial(dim=1):
@@ -47,7 +47,7 @@ def initial(dim=1):
 
 
 def stacked(make, num):
-    return nvi.Stacked(nvi.stack(make, jax.random.key(3), num))
+    return nvi.Stacked(nvi.stack(jax.random.key(3), make, num))
 
 
 class HMM(nvi.AbstractStateSpaceModel):
@@ -104,7 +104,7 @@ def densities_sampler():
 
     return nvi.NestedSampler(
         initial(),
-        nvi.StackedDensities(nvi.stack(make, jax.random.key(4), 4)),
+        nvi.paths.StackedDensities(nvi.stack(jax.random.key(4), make, 4)),
         stacked(gaussian_pair, 3),
     )
 
@@ -120,13 +120,13 @@ def discrete_sampler():
     tables = 0.7 * jax.random.normal(jax.random.key(5), (3, 3))
 
     def logits(k):
-        return nvi.CategoricalKernel(jax.random.normal(k, (3, 3)))
+        return nvi.kernels.CategoricalKernel(jax.random.normal(k, (3, 3)))
 
     def pair(k):
         return nvi.Transition(logits(k), logits(jax.random.fold_in(k, 1)))
 
     return nvi.NestedSampler(
-        Table(jnp.zeros(3)), nvi.StackedDensities(Table(tables)), stacked(pair, 2)
+        Table(jnp.zeros(3)), nvi.paths.StackedDensities(Table(tables)), stacked(pair, 2)
     )
 
 
@@ -172,9 +172,7 @@ def assert_trees(got, expected, tol=1e-10):
 def test_two_phase_is_sequential(name, divergence, key, x64):
     """Every leaf's gradient, the report, and that there is something to compare."""
     sampler, objective = SAMPLERS[name](), nvi.Objective(divergence, learn=ALL)
-    one, two = (
-        gradient(key, sampler, objective, 12, schedule=s) for s in ("sequential", "two-phase")
-    )
+    one, two = (gradient(key, sampler, objective, 12, order=s) for s in ("sequential", "two-phase"))
     assert_trees(two.grads, one.grads)
     assert_trees(two.info, one.info)
     assert bool(one.finite.all()) and bool(two.finite.all())
@@ -265,7 +263,11 @@ def test_first_level_is_a_mean_not_a_sum(key):
     exact = np.array([-BASE[0] / BASE[1] ** 2, (1.7 / BASE[1]) ** 2 - 1])
     for num in (5, 80):
         grads = jax.jit(
-            jax.vmap(lambda k, n=num: nvi.gradient(k, sampler, objective, n).grads.initial)
+            jax.vmap(
+                lambda k, n=num: (
+                    nvi.train.schedules.gradient(k, sampler, objective, n).grads.initial
+                )
+            )
         )(keys)
         got = np.stack([np.asarray(grads.loc[:, 0]), np.asarray(grads.log_scale[:, 0])], axis=1)
         error = got.std(axis=0, ddof=1) / np.sqrt(len(keys))
@@ -279,7 +281,7 @@ def test_discrete_kernels_learn(key):
     for estimator in ("auto", "score"):
         grads = gradient(key, sampler, nvi.Objective(estimator=estimator), 16).grads
         assert np.abs(grads.transitions.transition.forward.logits).max(axis=(1, 2)).min() > 1e-3
-    with pytest.raises(nvi.MissingScoreError):
+    with pytest.raises(nvi.errors.MissingScoreError):
         gradient(key, sampler, nvi.Objective(estimator="pathwise"), 16)
 
 
@@ -306,7 +308,7 @@ def test_bound_matches_finite_differences(key, x64):
 
 
 def level_gradient(sampler, objective, population, key):
-    return gradient(key, sampler, objective, 8, schedule="level-parallel", population=population)
+    return gradient(key, sampler, objective, 8, order="level-parallel", population=population)
 
 
 def test_uniform_weights_ignore_what_comes_in(key, x64):
@@ -354,14 +356,14 @@ def test_level_parallel_has_the_sequential_expectation(resampling, key, x64):
         keys = jax.random.split(key, 3)
         population = initial_population(keys[0], sampler, "level-parallel", 6)
         for k in keys[1:]:
-            result = nvi.gradient(
-                k, sampler, objective, 6, schedule="level-parallel", population=population
+            result = nvi.train.schedules.gradient(
+                k, sampler, objective, 6, order="level-parallel", population=population
             )
             population = result.carry
         return result.grads, jnp.exp(result.info.log_Z_hat)
 
     def sequential(key):
-        result = nvi.gradient(key, sampler, objective, 6)
+        result = nvi.train.schedules.gradient(key, sampler, objective, 6)
         return result.grads, jnp.exp(result.info.log_Z_hat)
 
     keys = jax.random.split(key, (2, KEYS))
@@ -383,8 +385,8 @@ def ratios(key, old, new, log_Z, forget):
         population = initial_population(key_old, old, "level-parallel", 6)
         if forget:
             population = population._replace(path=eqx.filter(new.path, eqx.is_array))
-        result = nvi.gradient(
-            key_new, new, nvi.Objective(), 6, schedule="level-parallel", population=population
+        result = nvi.train.schedules.gradient(
+            key_new, new, nvi.Objective(), 6, order="level-parallel", population=population
         )
         return jnp.exp(result.info.log_Z_hat - log_Z)
 
@@ -435,16 +437,20 @@ def test_level_parallel_needs_equal_levels(key):
 
 def test_schedules_that_would_change_nothing_are_refused(key):
     with pytest.raises(ValueError, match=r"A bound runs through all levels at once: 'two-phase'"):
-        nvi.gradient(key, nvi_sampler(), nvi.Objective(kind="bound"), 4, schedule="two-phase")
+        nvi.train.schedules.gradient(
+            key, nvi_sampler(), nvi.Objective(kind="bound"), 4, order="two-phase"
+        )
     with pytest.raises(ValueError, match=r"unequal kinds run one by one: 'two-phase'"):
-        nvi.gradient(key, untied(nvi_sampler()), nvi.Objective(), 4, schedule="two-phase")
+        nvi.train.schedules.gradient(
+            key, untied(nvi_sampler()), nvi.Objective(), 4, order="two-phase"
+        )
 
 
 @pytest.mark.parametrize("call", ["gradient", "population"])
 def test_unknown_schedule(call, key):
-    with pytest.raises(nvi.UnknownNameError, match="two-phase"):
+    with pytest.raises(nvi.errors.UnknownNameError, match="two-phase"):
         if call == "gradient":
-            nvi.gradient(key, nvi_sampler(), nvi.Objective(), 4, schedule="two_phase")
+            nvi.train.schedules.gradient(key, nvi_sampler(), nvi.Objective(), 4, order="two_phase")
         else:
             initial_population(key, nvi_sampler(), "two_phase", 4)
 

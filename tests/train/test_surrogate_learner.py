@@ -71,7 +71,7 @@ def test_the_part_that_is_not_finite_is_named(key):
 
     done = train(key, learner(broken), num_steps=5)
     np.testing.assert_array_equal(done.skipped, [[0, 5], [0, 5]])
-    with pytest.raises(nvi.NonFiniteGradientError, match="part 2"):
+    with pytest.raises(nvi.errors.NonFiniteGradientError, match="part 2"):
         train(key, learner(broken), num_steps=50, max_nonfinite=10)
 
 
@@ -79,5 +79,5 @@ def test_a_checkpoint_of_another_surrogate_is_refused(key, tmp_path):
     train(key, learner(), num_steps=5, checkpoint=tmp_path)
     other = learner()
     other.name = "another"
-    with pytest.raises(nvi.CheckpointError):
+    with pytest.raises(nvi.errors.CheckpointError):
         train(key, other, num_steps=5, checkpoint=tmp_path)

@@ -31,7 +31,7 @@ class StepBench:
     method: str = "nvir-star"
     levels: int = 8
     particles: int = 36
-    schedule: str = "sequential"
+    order: str = "sequential"
     steps: int = 200
     repeats: int = 15
     seed: int = 0
@@ -50,13 +50,13 @@ def bench_step(config: StepBench) -> dict[str, Any]:
     method = get_method(config.method)
     objective = method.make_objective()
     sampler = build(
-        method,
         key,
+        method,
         target=ring(),
         initial=DiagonalNormal(jnp.zeros(2), 5.0),
         num_levels=config.levels,
-    )
-    trainer = Trainer(sampler, objective, None, config.schedule, config.particles, None)
+    ).sampler
+    trainer = Trainer(sampler, objective, None, config.order, config.particles, None)
     state = trainer.start(key)
     began = time.perf_counter()
     chunk = trainer.chunk.lower(key, state, trainer.inputs, 0, 1).compile()
@@ -75,23 +75,21 @@ def bench_step(config: StepBench) -> dict[str, Any]:
         "step_seconds_min": min(times),
         "step_seconds_max": max(times),
         "compile_seconds": compile_seconds,
-        "xla_temp_bytes": gradient_temp_bytes(
-            sampler, objective, config.particles, config.schedule
-        ),
+        "xla_temp_bytes": gradient_temp_bytes(sampler, objective, config.particles, config.order),
         "parameter_bytes": sum(x.nbytes for x in jax.tree.leaves(trainer.params)),
         **provenance(config.seed),
     }
 
 
 def gradient_temp_bytes(
-    sampler: NestedSampler, objective: Objective, num_particles: int, schedule: str
+    sampler: NestedSampler, objective: Objective, num_particles: int, order: str
 ) -> int:
     """XLA's temporary bytes of one gradient; its inputs and outputs, which are as large as the
     parameters, are not counted.
     """
     key = jax.random.key(0)
     arrays, static = eqx.partition(sampler, eqx.is_array)
-    population = initial_population(key, sampler, schedule, num_particles)
+    population = initial_population(key, sampler, order, num_particles)
 
     def grads(key, arrays, population):
         result = gradient(
@@ -99,7 +97,7 @@ def gradient_temp_bytes(
             eqx.combine(arrays, static),
             objective,
             num_particles,
-            schedule=schedule,
+            order=order,
             population=population,
         )
         return result.grads, result.finite, result.info, result.carry

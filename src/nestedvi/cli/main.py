@@ -38,7 +38,7 @@ out_console, err_console = Console(), Console(stderr=True)
 # Click's class under any version of typer, some of which bring a click of their own.
 UsageError: Any = typer.BadParameter.__base__
 
-_SCHEDULES = "How levels are run in training: sequential, two-phase or level-parallel."
+_ORDERS = "How levels are run in training: sequential, two-phase or level-parallel."
 _MOST_ROWS = 60
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Seed = Annotated[
@@ -294,9 +294,7 @@ def annealing(
     iterations: Annotated[
         int | None, typer.Option(help="Training steps.", show_default="20000")
     ] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help=_SCHEDULES, show_default="sequential")
-    ] = None,
+    order: Annotated[str | None, typer.Option(help=_ORDERS, show_default="sequential")] = None,
     out: Annotated[
         str, typer.Option(help="Folder for results.json, table.md and the figures.")
     ] = "nestedvi-annealing",
@@ -317,9 +315,7 @@ def annealing(
     """
     from nestedvi.paper.annealing.run import AnnealingConfig, quick_config, reproduce_annealing
 
-    given = _given(
-        methods=_names(methods), restarts=restarts, iterations=iterations, schedule=schedule
-    )
+    given = _given(methods=_names(methods), restarts=restarts, iterations=iterations, order=order)
     if levels is not None:
         given["levels"] = tuple(_positive("K", k) for k in _names(levels) or ())
     config = AnnealingConfig(seed=seed, beyond=beyond, **given)
@@ -337,7 +333,7 @@ def hmm(
     iterations: Annotated[
         int | None, typer.Option(help="Training steps of each row.", show_default="5000")
     ] = None,
-    schedule: Annotated[
+    order: Annotated[
         str | None, typer.Option(help="sequential or two-phase.", show_default="two-phase")
     ] = None,
     particles: Annotated[
@@ -368,7 +364,7 @@ def hmm(
     given = _given(
         rows=_names(rows),
         iterations=iterations,
-        schedule=schedule,
+        order=order,
         particles=particles,
         test_instances=instances,
     )
@@ -461,7 +457,7 @@ def bench_step_command(
     method: Annotated[str, typer.Option(help="A method id; see 'nestedvi methods'.")] = "nvir-star",
     levels: Annotated[int, typer.Option(help="K, the number of densities.")] = 8,
     particles: Annotated[int, typer.Option(help="S, the particles at every level.")] = 36,
-    schedule: Annotated[str, typer.Option(help=_SCHEDULES)] = "sequential",
+    order: Annotated[str, typer.Option(help=_ORDERS)] = "sequential",
     steps: Annotated[int, typer.Option(help="Steps in one timed chunk (at most 512).")] = 200,
     seed: Seed = 0,
     as_json: Json = False,
@@ -471,12 +467,12 @@ def bench_step_command(
     """
     from nestedvi.bench.step import StepBench, bench_step
 
-    result = bench_step(StepBench(method, levels, particles, schedule, steps, seed=seed))
+    result = bench_step(StepBench(method, levels, particles, order, steps, seed=seed))
     if as_json:
         _print_json(result)
         return
     table = Table(
-        title=f"{method}, K = {levels}, {particles} particles, {schedule}",
+        title=f"{method}, K = {levels}, {particles} particles, {order}",
         show_header=False,
         title_justify="left",
     )

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 
-__all__ = ["Affine", "Experts", "ScaleMixture"]
+__all__ = ["Affine", "Mixture", "ScaleMixture"]
 
 Vector = Float[Array, " dim"]
 
@@ -49,7 +49,7 @@ class Affine(AbstractSampleable):
         return self.shift + self.matrix @ self.part.sample(key)
 
 
-class Experts(AbstractSampleable):
+class Mixture(AbstractSampleable):
     """Σ_j a_j q_j(z), a mixture of normalised densities of any kinds; draws carry no gradient."""
 
     parts: tuple[AbstractSampleable, ...]

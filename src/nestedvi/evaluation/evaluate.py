@@ -19,7 +19,7 @@ from nestedvi.particles.resampling import Resampling
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
-from nestedvi.paths.sequence import Sequential, StackedDensities
+from nestedvi.paths.sequence import DensitySequence, StackedDensities
 from nestedvi.sampler.level import Level
 from nestedvi.sampler.nested import (
     LevelInfo,
@@ -127,7 +127,7 @@ def _last_density(path: AbstractPath) -> AbstractDensity | None:
     """γ_K as a density of its own, where the path has one."""
     if isinstance(path, Annealing | StackedDensities):
         return path.target
-    if isinstance(path, Sequential):
+    if isinstance(path, DensitySequence):
         return path.densities[-1]
     return None
 

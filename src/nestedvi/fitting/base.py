@@ -17,9 +17,9 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.autoregressive import RULERS, AutoregressiveMixture
-from nestedvi.densities.compound import Affine, Experts
+from nestedvi.densities.compound import Affine, Mixture
 from nestedvi.fitting.directions import independent_directions, rulers_first, whiten
-from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_experts
+from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_mixture
 
 __all__ = ["fit_autoregressive", "refit_base"]
 
@@ -113,19 +113,19 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
 @eqx.filter_jit
 def _assemble(
     fitted: _Rotated, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar
-) -> Experts:
+) -> Mixture:
     flexible = eqx.tree_at(lambda d: d.wide_logit, fitted.density, jax.scipy.special.logit(wide))
     turned = Affine(flexible, jnp.zeros_like(mean), jnp.linalg.inv(fitted.directions))
     parts = tuple(Affine(part, mean, root) for part in (fit_gaussian(u), mixture, turned))
-    log_parts = jax.vmap(Experts(parts, jnp.zeros(3)).log_parts)(held_out)
-    weights = jnp.exp(stack_experts(log_parts)) + _LEAST_WEIGHT
-    return Experts(parts, jnp.log(weights))
+    log_parts = jax.vmap(Mixture(parts, jnp.zeros(3)).log_parts)(held_out)
+    weights = jnp.exp(stack_mixture(log_parts)) + _LEAST_WEIGHT
+    return Mixture(parts, jnp.log(weights))
 
 
 _whiten = jax.jit(whiten)
 
 
-def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Experts:
+def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Mixture:
     """A base for a nested sampler from particles of the target.
 
     **Arguments:**

@@ -11,7 +11,7 @@ from nestedvi._types import Key
 from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.fitting.directions import whiten
 
-__all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_experts"]
+__all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_mixture"]
 
 Rows = Float[Array, "data dim"]
 
@@ -105,7 +105,7 @@ def fit_mixture(key: Key, u: Rows, components: int, iterations: int = 60) -> Cor
     return mixture(*jax.lax.fori_loop(0, iterations, update, start_of_em))
 
 
-def stack_experts(
+def stack_mixture(
     log_parts: Float[Array, "data parts"], iterations: int = 100
 ) -> Float[Array, " parts"]:
     """Log weights of the mixture of given densities that is likeliest for data none of them was

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.densities.compound import Experts
+from nestedvi.densities.compound import Mixture
 from nestedvi.fitting.base import refit_base
 from nestedvi.fitting.temperatures import PathPotential, learn_betas
 from nestedvi.inference.answer import Answer, Cost, Request
@@ -162,7 +162,7 @@ def _spread(visited: np.ndarray, num_levels: int) -> np.ndarray:
     return betas
 
 
-def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: float) -> Experts:
+def _refit(key: Key, seen: list[Float[Array, "moves particles dim"]], wide: float) -> Mixture:
     """A base from the particles of the last runs; of several runs every so many moves, so that the
     numbers stay the same.
     """

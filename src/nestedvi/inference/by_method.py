@@ -38,12 +38,12 @@ def answer_by_method(key: Key, request: Request) -> Answer:
     centre, spread = jnp.mean(found.z, axis=0), jnp.std(found.z, axis=0)
     target = Located(request.density, located.place(centre), located.scale * spread / _SPREAD)
     sampler = build(
-        row,
         key_build,
+        row,
         target=target,
         initial=DiagonalNormal(jnp.zeros(dim), _SPREAD),
         num_levels=num_levels,
-    )
+    ).sampler
     if row.objective is not None:
         training = {
             "num_steps": num_steps,

@@ -67,8 +67,8 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     posterior = sample(
-        model,
         jax.random.key(config.seed),
+        model,
         model_kwargs=kwargs,
         dim=dim,
         progress=progress,

@@ -28,8 +28,8 @@ ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
 
 
 def sample(
-    model: Any,
     key: Key,
+    model: Any,
     *,
     model_args: Iterable[Any] = (),
     model_kwargs: Mapping[str, Any] | None = None,
@@ -64,10 +64,10 @@ def sample(
     Warns with every sentence of the posterior's `diagnosis`.
 
     ```python
-    posterior = nvi.sample(regression, jax.random.key(0), model_args=(x,), model_kwargs={"y": y})
+    posterior = nvi.sample(jax.random.key(0), regression, model_args=(x,), model_kwargs={"y": y})
     posterior.log_Z, posterior.log_Z_stderr, posterior.ess
 
-    posterior = nvi.sample(lambda z: -0.5 * jnp.sum(z**2), jax.random.key(0), dim=2)
+    posterior = nvi.sample(jax.random.key(0), lambda z: -0.5 * jnp.sum(z**2), dim=2)
     ```
     """
     answer = _find_answer(method)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
-from nestedvi.densities.compound import Affine, Experts, ScaleMixture
+from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
 from nestedvi.fitting.directions import whiten
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.search import Stages, doubts, search
@@ -39,7 +39,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
         located, coarse = search(key_search, request, num_coarse, _COARSE)
         stages.done(log_Z=coarse.log_Z_hat)
         mean, root, _ = whiten(coarse.z)
-        base = Experts(
+        base = Mixture(
             (ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2)
         )
         found = []

@@ -228,11 +228,11 @@ def check_stacked(module: Any, who: str, otherwise: str) -> None:
         raise ValueError(
             f"{who}(…) holds transitions that are stacked: every array of the"
             f" {type(module).__name__} has one leading axis, with a row for each; got shapes {got}."
-            f" Stack them with nvi.stack(make, key, num). {otherwise}."
+            f" Stack them with nvi.stack(key, make, num). {otherwise}."
         )
 
 
-def stack(make: Callable[[Key], Any], key: Key, num: int) -> Any:
+def stack(key: Key, make: Callable[[Key], Any], num: int) -> Any:
     """`num` modules of one class, made with keys of their own, parameters stacked on a leading
     axis.
     """

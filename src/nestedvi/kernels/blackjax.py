@@ -16,7 +16,7 @@ def blackjax_move(algorithm: Any, steps: int = 1, **parameters: Any) -> Invarian
 
     ```python
     metric = jnp.ones(2)
-    nvi.blackjax_move(
+    nvi.kernels.blackjax_move(
         blackjax.hmc, step_size=0.3, inverse_mass_matrix=metric, num_integration_steps=10
     )
     ```

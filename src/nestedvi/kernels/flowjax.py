@@ -15,7 +15,7 @@ class BijectionFlow(AbstractFlow):
     FlowJAX's have.
 
     ```python
-    nvi.BijectionFlow(flowjax.bijections.Affine(jnp.zeros(2), jnp.ones(2)))
+    nvi.kernels.BijectionFlow(flowjax.bijections.Affine(jnp.zeros(2), jnp.ones(2)))
     ```
     """
 

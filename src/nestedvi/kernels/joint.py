@@ -20,8 +20,8 @@ class Joint(AbstractSampleable):
     agree on the order.
 
     ```python
-    left = nvi.Joint(prior, decoder)                  # p(z) p(x | z) on (z, x)
-    right = nvi.Joint(data, encoder, flipped=True)    # p(x) q(z | x) on (z, x)
+    left = nvi.kernels.Joint(prior, decoder)                  # p(z) p(x | z) on (z, x)
+    right = nvi.kernels.Joint(data, encoder, flipped=True)    # p(x) q(z | x) on (z, x)
     ```
     """
 

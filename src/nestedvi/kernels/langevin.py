@@ -108,8 +108,8 @@ class LangevinTransition(AbstractTransition):
 
     ```python
     def make(key):
-        drift = nvi.DriftNetwork(2, key=key)
-        return nvi.LangevinTransition(jnp.full(2, 0.1), reverse_drift=drift)
+        drift = nvi.kernels.DriftNetwork(2, key=key)
+        return nvi.kernels.LangevinTransition(jnp.full(2, 0.1), reverse_drift=drift)
 
     transitions = nvi.Stacked(nvi.stack(make, jax.random.key(0), 7))
     ```

@@ -18,10 +18,10 @@ from nestedvi.densities.base import AbstractDensity, as_density
 from nestedvi.paths.base import AbstractFixedSupportPath, at_level
 from nestedvi.paths.schedules import check_num_levels
 
-__all__ = ["Sequential", "StackedDensities"]
+__all__ = ["DensitySequence", "StackedDensities"]
 
 
-class Sequential(AbstractFixedSupportPath):
+class DensitySequence(AbstractFixedSupportPath):
     """γ_1 … γ_K as a tuple; θ_k is the k-th density itself. `learn` is whether γ_1 … γ_{K-1} have
     parameters to learn, or one flag for each of the K densities (the target's is for models that
     are themselves learned).
@@ -75,7 +75,7 @@ class StackedDensities(AbstractFixedSupportPath):
 
     ```python
     make = eqx.filter_vmap(lambda scale: nvi.DiagonalNormal(jnp.zeros(2), scale))
-    path = nvi.StackedDensities(make(jnp.linspace(5.0, 1.0, 8)))
+    path = nvi.paths.StackedDensities(make(jnp.linspace(5.0, 1.0, 8)))
     ```
     """
 

@@ -11,7 +11,7 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable, as_dens
 from nestedvi.kernels.base import AbstractKernel, AbstractTransition, Transition
 from nestedvi.kernels.product import Append
 from nestedvi.particles.resampling import AbstractScheme, Resampling
-from nestedvi.paths.sequence import Sequential
+from nestedvi.paths.sequence import DensitySequence
 from nestedvi.sampler.nested import NestedSampler
 
 __all__ = ["compose", "extend", "propose", "resample"]
@@ -92,5 +92,5 @@ def compose(*stages: _Stage) -> NestedSampler:
             "A program ends with a move: a last resample would only add noise to the weights."
         )
     return NestedSampler(
-        stages[0].mover, Sequential(densities, learn), tuple(transitions), tuple(rules)
+        stages[0].mover, DensitySequence(densities, learn), tuple(transitions), tuple(rules)
     )

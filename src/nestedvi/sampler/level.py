@@ -5,8 +5,8 @@
     w_k = v_k w_{k-1}
 
 `terms` computes every factor of v_k for S particles; the first level is the same function with
-nothing coming in. Which factor carries which gradient is decided here, by `Flow`, and nowhere else;
-how the factors combine into the gradient of a divergence is `divergences`' business.
+nothing coming in. Which factor carries which gradient is decided here, by `GradientRule`, and
+nowhere else; how the factors combine into the gradient of a divergence is `divergences`' business.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,17 @@ from nestedvi.kernels.base import AbstractTransition, Context
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 
-__all__ = ["PLAIN", "Flow", "Level", "Terms", "hold", "nothing_in", "outgoing", "terms", "weigh"]
+__all__ = [
+    "EVERY_GRADIENT",
+    "GradientRule",
+    "Level",
+    "Terms",
+    "hold",
+    "nothing_in",
+    "outgoing",
+    "terms",
+    "weigh",
+]
 
 T = TypeVar("T")
 
@@ -38,7 +48,7 @@ class Level(NamedTuple):
     resampling: Resampling
 
 
-class Flow(NamedTuple):
+class GradientRule(NamedTuple):
     """Which gradients flow within a level.
 
     `hold_q`: sticking the landing, log q_k is evaluated with its parameters held constant.
@@ -54,7 +64,7 @@ class Flow(NamedTuple):
     split: bool = False
 
 
-PLAIN = Flow()
+EVERY_GRADIENT = GradientRule()
 """Every gradient flows as written; what evaluation uses, where none is taken."""
 
 
@@ -134,27 +144,31 @@ def hold(tree: T) -> T:
     return eqx.combine(stop_gradient(arrays), rest)
 
 
-def _by_score(flow: Flow, transition: AbstractTransition) -> bool:
+def _by_score(rule: GradientRule, transition: AbstractTransition) -> bool:
     """Whether every draw learns by the score function. A deterministic move has none: holding its
     z_k would zero its gradient.
     """
-    return flow.score_only and transition.holdable
+    return rule.score_only and transition.holdable
 
 
 def terms(
-    key: Key, incoming: Particles, level: Level, path: AbstractPath, flow: Flow = PLAIN
+    key: Key,
+    incoming: Particles,
+    level: Level,
+    path: AbstractPath,
+    rule: GradientRule = EVERY_GRADIENT,
 ) -> Terms:
     """Moves every particle and evaluates the factors of its increment."""
     transition, theta = level.transition, level.theta
     # Partial optimisation holds θ_k in its role as target, also where a kernel reads it.
-    context = _context(hold(path), hold(theta)) if flow.hold_theta else _context(path, theta)
+    context = _context(hold(path), hold(theta)) if rule.hold_theta else _context(path, theta)
     keys = particle_keys(key, incoming.log_w.shape[0])
     z, aux = jax.vmap(lambda key, z_prev: transition.move(key, z_prev, context))(keys, incoming.z)
-    if _by_score(flow, transition) or not (transition.reparameterised or transition.holdable):
+    if _by_score(rule, transition) or not (transition.reparameterised or transition.holdable):
         # Score function for every draw (appendix, second gradient for φ̂), or a move whose draws
         # never carry gradients.
         z, aux = stop_gradient((z, aux))
-    return weigh(z, aux, incoming, level, path, flow)
+    return weigh(z, aux, incoming, level, path, rule)
 
 
 def weigh(
@@ -163,7 +177,7 @@ def weigh(
     incoming: Particles,
     level: Level,
     path: AbstractPath,
-    flow: Flow = PLAIN,
+    rule: GradientRule = EVERY_GRADIENT,
 ) -> Terms:
     """The factors of the increment for given moves: everything in a level that is not random."""
     transition, theta_prev, theta, _ = level
@@ -172,7 +186,7 @@ def weigh(
     else:
         log_gamma_prev = jax.vmap(lambda s: path.log_gamma_prev(theta_prev, s))(incoming.stats)
     pathwise = None
-    if flow.split:
+    if rule.split:
         fixed, fixed_path, fixed_theta = hold(transition), hold(path), hold(theta)
         through_z = _score(fixed, fixed_path, fixed_theta, z, incoming.z, aux)
         log_gamma_z = _log_gamma(
@@ -181,17 +195,17 @@ def weigh(
         pathwise = log_gamma_z + through_z.log_r - through_z.log_q - stop_gradient(log_gamma_prev)
         # What is left is the direct dependence on the parameters, at fixed z_k.
         z, aux = stop_gradient((z, aux))
-    if flow.hold_theta:
+    if rule.hold_theta:
         path, theta = hold(path), hold(theta)
     stats = jax.vmap(path.stats)(z)
     scores = _score(transition, path, theta, z, incoming.z, aux)
     log_q, log_r = scores.log_q, scores.log_r
-    if (flow.hold_q or flow.hold_theta) and transition.holdable:
+    if (rule.hold_q or rule.hold_theta) and transition.holdable:
         held = _score(hold(transition), hold(path), hold(theta), z, incoming.z, aux)
         # Sticking the landing: E[∂log q_k/∂φ̂] = 0, so only the way through z_k is kept.
-        log_q = held.log_q if flow.hold_q else log_q
+        log_q = held.log_q if rule.hold_q else log_q
         # Partial optimisation holds r_{k-1}, also where it shares parameters with q_k.
-        log_r = held.log_r if flow.hold_theta else log_r
+        log_r = held.log_r if rule.hold_theta else log_r
     return Terms(
         z=z,
         stats=stats,
@@ -201,7 +215,7 @@ def weigh(
         log_gamma_at=_log_gamma(path, theta, stop_gradient(stats), incoming.stats),
         log_q=log_q,
         log_r=log_r,
-        log_q_score=log_q if _by_score(flow, transition) else scores.log_q_score,
+        log_q_score=log_q if _by_score(rule, transition) else scores.log_q_score,
         log_v_pathwise=pathwise,
     )
 

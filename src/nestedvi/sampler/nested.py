@@ -38,7 +38,7 @@ from nestedvi.paths.base import (
     AbstractPreparedPath,
     at_level,
 )
-from nestedvi.sampler.level import PLAIN, Flow, Level, Terms, nothing_in, outgoing, terms
+from nestedvi.sampler.level import Level, Terms, nothing_in, outgoing, terms
 
 __all__ = [
     "LevelInfo",
@@ -102,7 +102,7 @@ class NestedSampler(eqx.Module):
             raise TypeError(
                 "Transitions are Stacked(…), Shared(…, num) or a list; got"
                 f" {type(self.transitions).__name__}. For K-1 transitions with parameters of their"
-                " own use Stacked(nvi.stack(make, key, K - 1))."
+                " own use Stacked(nvi.stack(key, make, K - 1))."
             )
         num = len(self.transitions) if isinstance(self.transitions, tuple) else self.transitions.num
         if num != path.num_levels - 1:
@@ -240,7 +240,7 @@ def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Lev
     return arrays, rebuild
 
 
-def level_noise(sampler: NestedSampler, key: Key) -> Any:
+def level_noise(key: Key, sampler: NestedSampler) -> Any:
     """The randomness of levels 2 … K: what resampling needs and a key for the moves, as arrays with
     a leading axis K-1, or as a list of pairs when levels differ."""
     keys = jax.random.split(key, (2, sampler.num_levels - 1))
@@ -339,7 +339,6 @@ def run(
     *,
     history: bool = False,
     draws: int = 1,
-    flow: Flow = PLAIN,
 ) -> Run:
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
     Compiled at the first call.
@@ -358,16 +357,14 @@ def run(
             f"A run needs at least one particle and one draw for each; got {num_particles} and"
             f" {draws}."
         )
-    return _run(key, sampler, num_particles, bool(history), draws, flow)
+    return _run(key, sampler, num_particles, bool(history), draws)
 
 
 @eqx.filter_jit
-def _run(
-    key: Key, sampler: NestedSampler, num_particles: int, history: bool, draws: int, flow: Flow
-) -> Run:
+def _run(key: Key, sampler: NestedSampler, num_particles: int, history: bool, draws: int) -> Run:
     key_first, key_rest = jax.random.split(key)
     start = nothing_in(draws * num_particles)
-    first = terms(key_first, start, sampler.first_level(), sampler.path, flow)
+    first = terms(key_first, start, sampler.first_level(), sampler.path)
     particles = outgoing(start, first)
     info, drawn, picks = (
         level_info(start, particles, first, draws > 1),
@@ -387,12 +384,12 @@ def _run(
     def body(particles: Particles, level: Level, extra: tuple[Any, Key]):
         noise, key_move = extra
         incoming, ancestors, resampled = level.resampling(noise, particles)
-        level_terms = terms(key_move, incoming, level, sampler.path, flow)
+        level_terms = terms(key_move, incoming, level, sampler.path)
         out = outgoing(incoming, level_terms)
         kept = out if history else None
         return out, (level_info(incoming, out, level_terms, resampled), ancestors, kept)
 
-    extras = level_noise(sampler, key_rest)
+    extras = level_noise(key_rest, sampler)
     sampler, particles = prepare(sampler, particles)
     if history and not sampler.homogeneous:
         return _run_ragged(body, sampler, particles, info, extras, (drawn, picks))
@@ -419,10 +416,10 @@ def _run_ragged(body, sampler, particles, info, extras, first) -> Run:
         ancestors.append(parents)
         kept.append(out)
 
-    def stack(*xs):
+    def stacked(*xs):
         return jnp.stack(xs)
 
-    return Run(particles, jax.tree.map(stack, *infos), jnp.stack(ancestors), tuple(kept), *first)
+    return Run(particles, jax.tree.map(stacked, *infos), jnp.stack(ancestors), tuple(kept), *first)
 
 
 def support_doubts(sampler: NestedSampler, info: LevelInfo) -> tuple[str, ...]:

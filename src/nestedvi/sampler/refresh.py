@@ -87,7 +87,7 @@ def run_refreshed(
     def fold(tree):
         return jax.tree.map(lambda x: x.reshape(segments, every, *x.shape[1:]), tree)
 
-    noise, observations = fold(level_noise(sampler, key_rest)), fold(path.observations)
+    noise, observations = fold(level_noise(key_rest, sampler)), fold(path.observations)
     always = Resampling("systematic", "always")
 
     def segment(carry, inputs):

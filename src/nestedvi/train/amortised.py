@@ -2,7 +2,7 @@
 learns from all of them.
 
 A program maps an instance to a `NestedSampler`. A step draws a batch of instances, takes each
-sampler's gradient as `schedules` does, and pulls it back through the program. An instance whose
+sampler's gradient as `orders` does, and pulls it back through the program. An instance whose
 gradient is not finite is left out of the batch and counted.
 """
 
@@ -23,7 +23,7 @@ from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective, as_objective
-from nestedvi.train.schedules import get_schedule, gradient, step_measures
+from nestedvi.train.schedules import get_order, gradient, step_measures
 
 __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
 
@@ -61,21 +61,21 @@ class AmortisedTrainer(AbstractLearner):
         objective,
         data,
         optimiser,
-        schedule,
+        order,
         num_particles,
         batch_size,
         restarts,
         average,
     ):
-        get_schedule(schedule)
-        if schedule == "level-parallel":
+        get_order(order)
+        if order == "level-parallel":
             raise ValueError(
                 "Level-parallel training keeps one sampler's particles between steps; here each"
                 " step has other samplers."
             )
-        self.objective, self.schedule, self.num_particles, self.batch_size = (
+        self.objective, self.order, self.num_particles, self.batch_size = (
             objective,
-            schedule,
+            order,
             num_particles,
             batch_size,
         )
@@ -99,7 +99,7 @@ class AmortisedTrainer(AbstractLearner):
         """Says what does not fit before anything is compiled."""
         one = (lambda x: x) if self.restarts is None else (lambda x: x[0])
 
-        def flows(params, fixed, data):
+        def check(params, fixed, data):
             sampler = self.program(params, fixed)(jax.tree.map(lambda x: x[0], data))
             if not isinstance(sampler, NestedSampler):
                 raise TypeError(
@@ -111,10 +111,10 @@ class AmortisedTrainer(AbstractLearner):
                     f"Nothing to learn: no parameters in the groups {sorted(self.objective.learn)}"
                     " of the samplers."
                 )
-            self.objective.flow(sampler.level(2).transition)
+            self.objective.gradient_rule(sampler.level(2).transition)
 
         jax.eval_shape(
-            flows, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared
+            check, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared
         )
 
     def program(self, params: PyTree, fixed: PyTree) -> Any:
@@ -130,9 +130,7 @@ class AmortisedTrainer(AbstractLearner):
         def one(key, x):
             sampler = self.program(params, fixed)(x)
             mask = self.objective.trainable(sampler)
-            result = gradient(
-                key, sampler, self.objective, self.num_particles, schedule=self.schedule
-            )
+            result = gradient(key, sampler, self.objective, self.num_particles, order=self.order)
             _, pull = jax.vjp(lambda p: eqx.filter(self.program(p, fixed)(x), mask), params)
             (grads,) = pull(result.grads)
             whole = jax.tree.reduce(
@@ -166,7 +164,7 @@ class AmortisedTrainer(AbstractLearner):
 
     def identity(self, state: State) -> dict[str, Any]:
         return {
-            "schedule": self.schedule,
+            "order": self.order,
             "objective": describe_objective(self.objective),
             "num_particles": self.num_particles,
             "batch_size": self.batch_size,
@@ -184,7 +182,7 @@ def fit_amortised(
     num_particles: int,
     batch_size: int = 16,
     optimiser: optax.GradientTransformation | None = None,
-    schedule: str = "sequential",
+    order: str = "sequential",
     restarts: int | None = None,
     progress: Any = False,
     checkpoint: str | Path | None = None,
@@ -213,7 +211,7 @@ def fit_amortised(
         )
     objective = as_objective(objective)
     trainer = AmortisedTrainer(
-        program, objective, data, optimiser, schedule, num_particles, batch_size, restarts, average
+        program, objective, data, optimiser, order, num_particles, batch_size, restarts, average
     )
     done = train(
         key,

@@ -1,5 +1,5 @@
-"""Training a nested sampler: what is learned of it, step by step, by the schedules; the loop is
-`loop`'s.
+"""Training a nested sampler: what is learned of it, step by step, in one of the orders of
+execution; the loop is `loop`'s.
 """
 
 from pathlib import Path
@@ -56,7 +56,7 @@ def fit(
     num_steps: int,
     num_particles: int,
     optimiser: optax.GradientTransformation | None = None,
-    schedule: str = "sequential",
+    order: str = "sequential",
     restarts: int | None = None,
     progress: Any = False,
     checkpoint: str | Path | None = None,
@@ -72,10 +72,10 @@ def fit(
       kernels.
     - `num_particles`: S, the particles at every level.
     - `optimiser`: any optax optimiser; Adam with 1e-3 by default.
-    - `schedule`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K
+    - `order`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K
       on an accelerator).
     - `restarts`: train that many samplers side by side; `sampler` must then have been built with a
-      leading axis of that size on every array (`nvi.stack(make, key, restarts)`).
+      leading axis of that size on every array (`nvi.stack(key, make, restarts)`).
     - `progress`: True for a live bar, or an object with `start`, `update` and `stop`.
     - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it
       every `checkpoint_seconds`, at the end, and on Ctrl-C.
@@ -91,7 +91,7 @@ def fit(
             f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and"
             f" {num_particles}."
         )
-    trainer = Trainer(sampler, objective, optimiser, schedule, num_particles, restarts, average)
+    trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
     done = train(
         key,
         trainer,
@@ -110,10 +110,8 @@ def fit(
 class Trainer(AbstractLearner):
     """Learns a sampler, or several restarts of one under vmap."""
 
-    def __init__(
-        self, sampler, objective, optimiser, schedule, num_particles, restarts, average=None
-    ):
-        self.objective, self.schedule = objective, schedule
+    def __init__(self, sampler, objective, optimiser, order, num_particles, restarts, average=None):
+        self.objective, self.order = objective, order
         self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
         self.num_particles, self.restarts, self.average = num_particles, restarts, average
         one = sampler if restarts is None else _first_restart(sampler, restarts)
@@ -126,7 +124,7 @@ class Trainer(AbstractLearner):
             )
         # Options that contradict the sampler's kernels are said before anything is compiled.
         for k in range(2, one.num_levels + 1):
-            objective.flow(one.level(k).transition)
+            objective.gradient_rule(one.level(k).transition)
         self.adopt(sampler, trainable)
 
     def sampler(self, params: PyTree, fixed: PyTree) -> NestedSampler:
@@ -141,21 +139,19 @@ class Trainer(AbstractLearner):
             sampler,
             self.objective,
             self.num_particles,
-            schedule=self.schedule,
+            order=self.order,
             population=carry,
         )
 
     def initial_carry(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree) -> Any:
-        return initial_population(
-            key, self.sampler(params, fixed), self.schedule, self.num_particles
-        )
+        return initial_population(key, self.sampler(params, fixed), self.order, self.num_particles)
 
     def measures(self, record: Any) -> dict[str, float]:
         return step_measures(record, self.num_particles)
 
     def identity(self, state: State) -> dict[str, Any]:
         return {
-            "schedule": self.schedule,
+            "order": self.order,
             "objective": describe_objective(self.objective),
             "num_particles": self.num_particles,
             "structure": digest_static(self.static),
@@ -190,6 +186,6 @@ def _first_restart(sampler: NestedSampler, restarts: int) -> NestedSampler:
     if sizes != {restarts}:
         raise ValueError(
             f"With restarts = {restarts} every array of the sampler needs a leading axis of that"
-            f" size; got {sorted(sizes)}. Build it with nvi.stack(make, key, restarts)."
+            f" size; got {sorted(sizes)}. Build it with nvi.stack(key, make, restarts)."
         )
     return eqx.combine(jax.tree.map(lambda x: x[0], arrays), static)

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from nestedvi.divergences.f import AbstractDivergence, ReverseKL, get_divergence
 from nestedvi.errors import MissingScoreError, UnknownNameError
 from nestedvi.kernels.base import AbstractTransition
-from nestedvi.sampler.level import Flow
+from nestedvi.sampler.level import GradientRule
 from nestedvi.sampler.nested import NestedSampler
 
 __all__ = ["GROUPS", "Objective", "as_objective"]
@@ -101,7 +101,7 @@ class Objective(eqx.Module):
             self.estimator == "auto" and self.divergence.prefers_score
         )
 
-    def flow(self, transition: AbstractTransition, *, first: bool = False) -> Flow:
+    def gradient_rule(self, transition: AbstractTransition, *, first: bool = False) -> GradientRule:
         """Which gradients flow at a level with this transition (at the first level it is q_1)."""
         learned = ("initial" if first else "forward") in self.learn
         if (
@@ -120,7 +120,7 @@ class Objective(eqx.Module):
             # Mixed kernels stick the landing for reverse KL only, where the dropped term has mean
             # zero part by part.
             hold_q = False
-        return Flow(
+        return GradientRule(
             hold_q=hold_q,
             score_only=self.score_only,
             hold_theta=self.optimise == "partial",

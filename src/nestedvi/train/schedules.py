@@ -35,10 +35,10 @@ from nestedvi.train.learner import Gradient
 from nestedvi.train.objective import Objective
 
 __all__ = [
-    "SCHEDULES",
+    "ORDERS",
     "Gradient",
     "StepInfo",
-    "get_schedule",
+    "get_order",
     "gradient",
     "initial_population",
     "step_measures",
@@ -87,11 +87,11 @@ def _level_loss(key: Key, incoming: Particles, level: Level, path: Any, objectiv
     """The surrogate of one level, with the particles that leave it and the estimate of its
     divergence.
     """
-    flow = objective.flow(level.transition, first=level.theta_prev is None)
-    level_terms = terms(key, incoming, level, path, flow)
+    rule = objective.gradient_rule(level.transition, first=level.theta_prev is None)
+    level_terms = terms(key, incoming, level, path, rule)
     log_w_in = _log_w_for(objective, incoming.log_w)
     total, divergence = surrogate(
-        objective.divergence, level_terms, log_w_in, baseline=objective.baseline, hold_q=flow.hold_q
+        objective.divergence, level_terms, log_w_in, baseline=objective.baseline, hold_q=rule.hold_q
     )
     return total, (outgoing(incoming, level_terms), divergence)
 
@@ -251,7 +251,7 @@ def _first(
 def _sequential(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """A scan over levels that differentiates inside its body: memory is flat in K."""
     key_first, key_rest = jax.random.split(key)
-    noise = level_noise(sampler, key_rest)
+    noise = level_noise(key_rest, sampler)
     first, sampler, particles, masks = _first(
         key_first, sampler, objective, trainable, num_particles
     )
@@ -306,7 +306,7 @@ def _two_phase(key, sampler, objective, trainable, num_particles, population) ->
     side by side.
     """
     key_first, key_rest = jax.random.split(key)
-    noise = level_noise(sampler, key_rest)
+    noise = level_noise(key_rest, sampler)
     first, sampler, particles, masks = _first(
         key_first, sampler, objective, trainable, num_particles
     )
@@ -345,7 +345,7 @@ def _level_parallel(
     old θ) keeps them properly weighted for the γ_k of now.
     """
     key_first, key_rest = jax.random.split(key)
-    noise = level_noise(sampler, key_rest)
+    noise = level_noise(key_rest, sampler)
     first, sampler, _, masks = _first(key_first, sampler, objective, trainable, num_particles)
     arrays, static = eqx.partition(sampler.path, eqx.is_array)
     old_path = eqx.combine(population.path, static)
@@ -375,7 +375,7 @@ def _level_parallel(
 def _ragged(key, sampler, objective, trainable, num_particles, population) -> Gradient:
     """Unequal levels: a Python loop; every level still sees its incoming particles as constants."""
     key_first, key_rest = jax.random.split(key)
-    noise = level_noise(sampler, key_rest)
+    noise = level_noise(key_rest, sampler)
     diff, fixed = eqx.partition(sampler, trainable)
 
     def level_loss(diff, k, incoming, key_move):
@@ -427,26 +427,26 @@ def _bound(key, sampler, objective, trainable, num_particles, population) -> Gra
     return Gradient(grads, jnp.where(jnp.all(sound), _finite(grads, 0), sound), info, population)
 
 
-SCHEDULES: dict[str, Callable[..., Gradient]] = {
+ORDERS: dict[str, Callable[..., Gradient]] = {
     "sequential": _sequential,
     "two-phase": _two_phase,
     "level-parallel": _level_parallel,
 }
 
 
-def get_schedule(name: str) -> Callable[..., Gradient]:
-    """A schedule by name."""
-    if name not in SCHEDULES:
-        raise UnknownNameError("schedule", name, SCHEDULES)
-    return SCHEDULES[name]
+def get_order(name: str) -> Callable[..., Gradient]:
+    """A order by name."""
+    if name not in ORDERS:
+        raise UnknownNameError("order", name, ORDERS)
+    return ORDERS[name]
 
 
-def initial_population(key: Key, sampler: NestedSampler, schedule: str, num_particles: int) -> Any:
-    """What a schedule carries from step to step: nothing, or for level-parallel one population a
+def initial_population(key: Key, sampler: NestedSampler, order: str, num_particles: int) -> Any:
+    """What a order carries from step to step: nothing, or for level-parallel one population a
     level.
     """
-    get_schedule(schedule)
-    if schedule != "level-parallel":
+    get_order(order)
+    if order != "level-parallel":
         return None
     if not sampler.homogeneous:
         raise ValueError(
@@ -468,25 +468,23 @@ def gradient(
     objective: Objective,
     num_particles: int,
     *,
-    schedule: str = "sequential",
+    order: str = "sequential",
     population: Any = None,
 ) -> Gradient:
-    """One training step's gradient under the chosen schedule."""
-    step = get_schedule(schedule)
+    """One training step's gradient under the chosen order."""
+    step = get_order(order)
     if num_particles == 1 and objective.needs_two_particles(sampler):
         raise ValueError(
             "A score-function gradient compares particles with each other; with num_particles = 1"
             " it is zero or pure noise. Use at least 2."
         )
-    if schedule != "sequential" and (objective.kind == "bound" or not sampler.homogeneous):
+    if order != "sequential" and (objective.kind == "bound" or not sampler.homogeneous):
         why = (
             "A bound runs through all levels at once"
             if objective.kind == "bound"
             else "Levels of unequal kinds run one by one"
         )
-        raise ValueError(
-            f"{why}: {schedule!r} has nothing to rearrange. Use schedule='sequential'."
-        )
+        raise ValueError(f"{why}: {order!r} has nothing to rearrange. Use order='sequential'.")
     trainable = objective.trainable(sampler)
     if objective.kind == "bound":
         return _bound(key, sampler, objective, trainable, num_particles, population)

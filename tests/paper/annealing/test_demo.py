@@ -51,7 +51,7 @@ def test_its_json_says_how_good_and_how_made(demo):
 
 def test_mode_shares_are_weights_of_the_nearest_mode():
     """Particles on the modes, mode m with weight m."""
-    z = nvi.ring_modes() + 0.3
+    z = nvi.targets.ring_modes() + 0.3
     np.testing.assert_allclose(
         mode_shares(z, jnp.log(jnp.arange(1.0, 9.0))), np.arange(1, 9) / 36, rtol=1e-5
     )

@@ -143,7 +143,7 @@ def test_the_full_grid_is_the_papers(config):
         c.K * c.particles == 288 and c.iterations == 20_000 and c.restarts == 10 for c in cells
     )
     assert {c.K for c in large_k_cells(full)} >= {16, 32, 64, 128}
-    assert all(c.schedule == "level-parallel" for c in large_k_cells(full))
+    assert all(c.order == "level-parallel" for c in large_k_cells(full))
     assert len(list(target_cells(full))) == 2 and all(c.decay for c in budget_cells(full))
 
 

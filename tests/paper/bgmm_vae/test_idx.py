@@ -34,14 +34,14 @@ def test_what_was_written_is_read(tmp_path, name):
 def test_damaged_content(tmp_path, content, message):
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(nvi.DataError, match=message):
+    with pytest.raises(nvi.errors.DataError, match=message):
         read_idx(path)
 
 
 def test_damaged_compression_and_missing_file(tmp_path):
     path = tmp_path / "file.gz"
     path.write_bytes(gzip.compress(idx_bytes(ARRAY))[:-12])
-    with pytest.raises(nvi.DataError, match="fetch it again"):
+    with pytest.raises(nvi.errors.DataError, match="fetch it again"):
         read_idx(path)
-    with pytest.raises(nvi.DataError, match="Cannot read"):
+    with pytest.raises(nvi.errors.DataError, match="Cannot read"):
         read_idx(tmp_path / "none.gz")

@@ -76,14 +76,14 @@ def test_the_users_folder_with_and_without_a_subfolder(source, tmp_path, monkeyp
 def test_what_is_wrong_with_the_users_folder(source, tmp_path, monkeypatch):
     folder, _ = source
     know(monkeypatch, folder)
-    with pytest.raises(nvi.DataError, match=r"holds no files of Tiny.*--data-dir"):
+    with pytest.raises(nvi.errors.DataError, match=r"holds no files of Tiny.*--data-dir"):
         load_images("tiny", tmp_path / "elsewhere")
     content = (folder / FILES[1]).read_bytes()
     (folder / FILES[1]).unlink()
-    with pytest.raises(nvi.DataError, match=f"lacks {FILES[1]}"):
+    with pytest.raises(nvi.errors.DataError, match=f"lacks {FILES[1]}"):
         load_images("tiny", folder)
     (folder / FILES[1]).write_bytes(content[:-1])
-    with pytest.raises(nvi.DataError, match=r"not the published file.*SHA-256"):
+    with pytest.raises(nvi.errors.DataError, match=r"not the published file.*SHA-256"):
         load_images("tiny", folder)
 
 
@@ -113,7 +113,7 @@ def test_no_mirror_has_the_right_file(source, serve, cache, tmp_path, monkeypatc
     (folder, _), (start, _) = source, serve
     write_files(tmp_path / "other", seed=1)
     know(monkeypatch, folder, [start(tmp_path / "other")])
-    with pytest.raises(nvi.DataError, match=r"another checksum.*--data-dir"):
+    with pytest.raises(nvi.errors.DataError, match=r"another checksum.*--data-dir"):
         load_images("tiny")
     assert list(cache.iterdir()) == []
 
@@ -121,7 +121,7 @@ def test_no_mirror_has_the_right_file(source, serve, cache, tmp_path, monkeypatc
 def test_no_network(source, cache, monkeypatch):
     know(monkeypatch, source[0], ["http://127.0.0.1:9/"])
     monkeypatch.setattr(mnist, "_SECONDS", 2.0)
-    with pytest.raises(nvi.DataError, match=r"Could not fetch.*Connect to the network"):
+    with pytest.raises(nvi.errors.DataError, match=r"Could not fetch.*Connect to the network"):
         load_images("tiny")
     assert list(cache.iterdir()) == []
 
@@ -130,12 +130,12 @@ def test_a_cache_that_cannot_be_made(source, tmp_path, monkeypatch):
     know(monkeypatch, source[0])
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(nvi.DataError, match="XDG_CACHE_HOME"):
+    with pytest.raises(nvi.errors.DataError, match="XDG_CACHE_HOME"):
         load_images("tiny")
 
 
 def test_unknown_data_set():
-    with pytest.raises(nvi.UnknownNameError, match="fashion-mnist"):
+    with pytest.raises(nvi.errors.UnknownNameError, match="fashion-mnist"):
         load_images("fashon-mnist")
 
 

@@ -391,7 +391,7 @@ def test_generated_images_follow_the_proportions(key):
 
 def test_replicas_side_by_side(key):
     """Stacked models under vmap get the gradients that each gets alone."""
-    models, x = nvi.stack(tiny, key, 2), images()
+    models, x = nvi.stack(key, tiny, 2), images()
     arrays, static = eqx.partition(models, eqx.is_array)
 
     def gradient(a):

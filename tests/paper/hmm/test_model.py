@@ -150,10 +150,10 @@ def test_cluster_kernel_starts_from_the_observation(guided, x64):
     message = np.array([[5.0, -5.0], [0.3, 1.4]])
 
     def log_probs(kernel, k, state):
-        theta = nvi.GlobalStateSpace(MODEL, jnp.asarray(XS)).thetas()
+        theta = nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS)).thetas()
         theta = theta._replace(k=jnp.asarray(k), x=jnp.asarray(0.4), message=jnp.asarray(message))
-        latent = nvi.Latent(eta(), jnp.asarray(state), jnp.asarray(1))
-        return np.asarray(kernel.log_probs(latent, nvi.Context(theta, None)))
+        latent = nvi.paths.Latent(eta(), jnp.asarray(state), jnp.asarray(1))
+        return np.asarray(kernel.log_probs(latent, nvi.kernels.Context(theta, None)))
 
     logits = scipy.stats.norm.logpdf(0.4, MU, TAU**-0.5) + (message[1] if guided else 0.0)
     np.testing.assert_allclose(
@@ -174,7 +174,7 @@ def program(heuristic, when="always", encoder=None, guided=False):
 
 
 HEURISTICS = {
-    "none": lambda: nvi.NoMessages(),
+    "none": lambda: nvi.paths.NoMessages(),
     "mixture": lambda: MixtureHeuristic(),
     "recursion": lambda: BackwardRecursion(M, key=jax.random.key(3), width=4),
 }

@@ -172,7 +172,7 @@ def test_what_is_there_is_not_computed_again(finished, monkeypatch):
     [
         (
             {"rows": ("recursion-em", "recursion-me")},
-            nvi.UnknownNameError,
+            nvi.errors.UnknownNameError,
             "Did you mean 'recursion-em'?",
         ),
         ({"rows": ()}, ValueError, "at least one row"),

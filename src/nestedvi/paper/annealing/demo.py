@@ -44,7 +44,9 @@ def run_demo(config: DemoConfig, out: str | Path, *, progress: Any = False) -> d
     key_build, key_fit, key_eval, key_draw = jax.random.split(jax.random.key(config.seed), 4)
     method = get_method(config.method)
     initial = DiagonalNormal(jnp.zeros(2), config.initial_scale)
-    sampler = build(method, key_build, target=ring(), initial=initial, num_levels=config.num_levels)
+    sampler = build(
+        key_build, method, target=ring(), initial=initial, num_levels=config.num_levels
+    ).sampler
     trained = fit(
         key_fit,
         sampler,

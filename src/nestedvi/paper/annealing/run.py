@@ -41,7 +41,7 @@ from nestedvi.sampler.nested import NestedSampler, restart, run
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.targets.classic import TARGETS, get_target
 from nestedvi.train.fit import Fit, fit
-from nestedvi.train.schedules import get_schedule
+from nestedvi.train.schedules import get_order
 
 __all__ = ["PAPER", "AnnealingConfig", "Cell", "quick_config", "reproduce_annealing"]
 
@@ -97,7 +97,7 @@ class AnnealingConfig:
     eval_batches: int = 100
     eval_particles: int = 100
     seed: int = 0
-    schedule: str = "sequential"
+    order: str = "sequential"
     targets: tuple[tuple[str, float, float], ...] = (("two-moons", 2.0, 4.0), ("rings", 4.0, 8.0))
     large_levels: tuple[int, ...] = (8, 16, 32, 64, 128)
     large_restarts: int = 2
@@ -139,7 +139,7 @@ class AnnealingConfig:
                 f"Restarts and iterations must be at least 1; got {self.restarts} and"
                 f" {self.iterations}."
             )
-        get_schedule(self.schedule)
+        get_order(self.order)
 
 
 def quick_config(config: AnnealingConfig) -> AnnealingConfig:
@@ -167,7 +167,7 @@ class Cell:
     particles: int
     restarts: int
     iterations: int
-    schedule: str
+    order: str
     learning_rate: float
     average: float | None = None
     decay: bool = False
@@ -191,7 +191,7 @@ def _cell(config: AnnealingConfig, name: str, method: str, K: int, **changes: An
     shared = (
         "restarts",
         "iterations",
-        "schedule",
+        "order",
         "learning_rate",
         "average",
         "initial_scale",
@@ -252,7 +252,7 @@ def large_k_cells(config: AnnealingConfig) -> Iterator[Cell]:
             "nvir-star",
             k,
             **shape,
-            schedule="level-parallel",
+            order="level-parallel",
             measure_memory=True,
         )
 
@@ -278,9 +278,9 @@ def build_cell(cell: Cell, key) -> NestedSampler:
     initial = DiagonalNormal(jnp.zeros(2), cell.initial_scale)
 
     def make(k):
-        return build(cell.method, k, target=target, initial=initial, num_levels=cell.K)
+        return build(k, cell.method, target=target, initial=initial, num_levels=cell.K).sampler
 
-    return stack(make, key, cell.restarts)
+    return stack(key, make, cell.restarts)
 
 
 def run_cell(
@@ -302,7 +302,7 @@ def run_cell(
             num_steps=cell.iterations,
             num_particles=cell.particles,
             optimiser=optax.adam(rate),
-            schedule=cell.schedule,
+            order=cell.order,
             restarts=cell.restarts,
             average=cell.average,
             progress=reporter,
@@ -342,9 +342,9 @@ def summarise(cell: Cell, trained: Fit, key) -> tuple[dict[str, Any], dict[str, 
     }
     if cell.measure_memory:
         objective = METHODS[cell.method].make_objective()
-        for schedule in ("level-parallel", "sequential"):
-            size = gradient_temp_bytes(samplers[0], objective, cell.particles, schedule)
-            row[f"{schedule.replace('-', '_')}_temp_bytes"] = size
+        for order in ("level-parallel", "sequential"):
+            size = gradient_temp_bytes(samplers[0], objective, cell.particles, order)
+            row[f"{order.replace('-', '_')}_temp_bytes"] = size
         # The first chunks hold the compilation; the steady rate is what K changes.
         row["step_seconds"] = trained.step_seconds
     arrays = {"ess_rolling": rolling(trained.record.ess, cell.particles), "betas": _betas(samplers)}

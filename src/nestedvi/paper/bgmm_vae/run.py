@@ -382,7 +382,7 @@ def build_models(cell: Cell, key, size: int, num: int) -> BgmmVae:
             half=config.half,
         )
 
-    return stack(make, key, num)
+    return stack(key, make, num)
 
 
 def make_optimiser(settings: Settings, iterations: int) -> optax.GradientTransformation:

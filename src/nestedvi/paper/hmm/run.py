@@ -116,7 +116,7 @@ class HMMConfig:
     batch_size: int = 16
     learning_rate: float = 1e-3
     width: int = 128
-    schedule: str = "two-phase"
+    order: str = "two-phase"
     refresh_every: int = 20
     references: int = 100
     reference_runs: int = 6
@@ -197,7 +197,7 @@ class _Training:
     batch_size: int
     learning_rate: float
     width: int
-    schedule: str
+    order: str
     refresh_every: int
     shown: tuple[int, ...]
     seed: int
@@ -226,7 +226,7 @@ class _Cost:
     train_particles: int
     batch_size: int
     width: int
-    schedule: str
+    order: str
     seed: int
 
 
@@ -303,7 +303,7 @@ def _program(
         num_particles=cell.train_particles,
         batch_size=cell.batch_size,
         optimiser=optax.adam(optax.cosine_decay_schedule(cell.learning_rate, cell.iterations)),
-        schedule=cell.schedule,
+        order=cell.order,
         progress=reporter,
         checkpoint=work,
     )
@@ -457,7 +457,7 @@ def _cost(cell: _Cost) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             num_steps=40,
             num_particles=cell.train_particles,
             batch_size=cell.batch_size,
-            schedule=cell.schedule,
+            order=cell.order,
         )
         return trained.step_seconds
 
