@@ -15,7 +15,7 @@ from scipy import optimize, stats
 
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.storage.files import output_folder, provenance, write_json
-from nestedvi.targets.classic import get_target
+from nestedvi.targets import get_target
 
 _OUT = Path(__file__).parent.parent / "results" / "bench"
 _FREEDOM, _CHUNK = 20, 10_000

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.densities.affine import Affine
 from nestedvi.densities.autoregressive import AutoregressiveMixture
-from nestedvi.densities.compound import Affine
 from nestedvi.fitting.base import refit_base
 from nestedvi.fitting.directions import independent_directions, whiten
 from nestedvi.fitting.mixtures import fit_mixture, stack_mixture

@@ -1,14 +1,10 @@
-"""`auto` on targets whose log Z is known, and the sampler that it freezes a run into."""
+"""`auto` on targets whose log Z is known."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.base import Density
-from nestedvi.inference.auto import _spread, freeze
-from nestedvi.smc.tempering import MAX_LEVELS, Plan, tempering
 from tests.helpers.three_modes import LOG_Z, MODES, SHARES, three_modes
 
 pytestmark = pytest.mark.slow
@@ -30,62 +26,6 @@ def test_auto_finds_log_Z_and_every_mode(posterior):
     shares = np.bincount(nearest, weights, minlength=3)
     assert np.all(np.abs(shares - np.asarray(SHARES)) < 5 * np.sqrt(0.25 / posterior.ess))
     assert posterior.diagnosis == () and posterior.khat < 0.7 and posterior.ess > 800
-
-
-def test_a_run_freezes_into_a_sampler():
-    base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
-    found = tempering(
-        jax.random.key(2),
-        base,
-        Density(three_modes),
-        Plan(ess_share=0.5, moves=2, leaps=3),
-        num_particles=500,
-    )
-    sampler = freeze(base, Density(three_modes), found, 6)
-    betas = np.asarray(sampler.path.thetas())
-    assert sampler.num_levels == 6 and betas[-1] == 1 and np.all(np.diff(betas) > 0)
-    # From β = 0 in small steps: the first is shorter than the run's.
-    assert 0 < betas[0] < float(found.betas[0])
-
-
-@pytest.mark.parametrize("width, direct", [(1.1, True), (2.0, False)])
-def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
-    """Importance sampling of N(0, I) from N(0, s² I) keeps (2 s² − 1) / s⁴ of the draws, in two
-    dimensions.
-    """
-    base, target = nvi.DiagonalNormal(jnp.zeros(2), width), Density(lambda z: -0.5 * jnp.sum(z**2))
-    found = tempering(
-        jax.random.key(5), base, target, Plan(0.3, 1, leaps=2, draws=16), num_particles=1000
-    )
-    np.testing.assert_allclose(float(found.base_share), (2 * width**2 - 1) / width**4, atol=0.02)
-    betas = np.asarray(freeze(base, target, found, 5).path.thetas())
-    # Learned ones rise as the precisions do in closed form, β + (1 − β)/s² geometrically.
-    best = (width ** (2 * np.arange(1, 6) / 5) - 1) / (width**2 - 1)
-    np.testing.assert_allclose(betas, np.ones(5) if direct else best, atol=0.05)
-
-
-def test_a_run_that_stopped_early_or_crept_still_freezes():
-    """The last density is the target, and temperatures rise in single precision, whatever the
-    adaptive run did.
-    """
-    base, target = nvi.DiagonalNormal(jnp.zeros(2), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
-    found = tempering(jax.random.key(5), base, target, Plan(0.3, 1, leaps=2), num_particles=100)
-    crept = 0.9 + 1e-7 * jnp.arange(MAX_LEVELS)
-    found = found._replace(
-        betas=crept, num_levels=jnp.asarray(MAX_LEVELS), beta=crept[-1], base_share=jnp.asarray(0.1)
-    )
-    betas = np.asarray(freeze(base, target, found, 50).path.thetas())
-    assert betas[-1] == 1 and np.all(np.diff(betas) > 0) and betas[0] > 0
-
-
-def test_temperatures_end_at_one_in_double_precision(x64):
-    """A last step of the run that is cut off: rounding must not leave the schedule short of the
-    target.
-    """
-    for last in np.linspace(0.61, 0.99, 20):
-        visited = np.array([0.1, 0.3, last, 1.0])
-        betas = _spread(visited, 25)
-        assert betas[-1] == 1.0 and betas[0] == 0.0 and np.all(np.diff(betas) > 0)
 
 
 def test_few_particles_still_leave_some_to_fit():

@@ -7,7 +7,7 @@ import pytest
 from nestedvi.densities.base import Density
 from nestedvi.inference.answer import Request
 from nestedvi.inference.tempered_smc import answer_smc
-from nestedvi.targets.classic import get_target
+from nestedvi.targets import get_target
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 pytestmark = pytest.mark.slow

@@ -10,16 +10,20 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.smc.tempering import Plan, tempering
+from nestedvi.smc.moves import HamiltonianMove
+from nestedvi.smc.tempering import Plan, next_beta, tempering
 from tests.helpers.three_modes import three_modes
 
 pytestmark = pytest.mark.slow
+SHORT = HamiltonianMove(3)
 
 
 def test_a_run_counts_its_gradients():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
-    plan = Plan(ess_share=0.5, moves=2, extra=1, leaps=3)
-    found = tempering(jax.random.key(2), base, Density(three_modes), plan, num_particles=500)
+    plan = Plan(ess_share=0.5, moves=2, extra=1)
+    found = tempering(
+        jax.random.key(2), base, Density(three_modes), plan, num_particles=500, move=SHORT
+    )
     num = int(found.num_levels)
     assert (
         int(found.gradients) == 2 * (num + 1) * 4
@@ -36,7 +40,7 @@ def test_hot_temperatures_get_twice_the_moves_and_ratios_are_kept():
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
     found = tempering(
-        jax.random.key(6), base, target, Plan(0.7, 2, leaps=3, hot=2), num_particles=1000
+        jax.random.key(6), base, target, Plan(0.7, 2, hot=2), num_particles=1000, move=SHORT
     )
     num = int(found.num_levels)
     assert num > 3 and int(found.gradients) == 2 * (num + 2) * 4
@@ -51,7 +55,12 @@ def test_more_draws_reach_further_at_once():
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
     few, many = (
         tempering(
-            jax.random.key(4), base, target, Plan(0.9, 1, leaps=2, draws=draws), num_particles=300
+            jax.random.key(4),
+            base,
+            target,
+            Plan(0.9, 1, draws=draws),
+            num_particles=300,
+            move=HamiltonianMove(2),
         )
         for draws in (1, 8)
     )
@@ -70,8 +79,10 @@ def test_the_first_temperatures_estimate_is_unbiased(draws):
     errors.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(1), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
-    plan = Plan(ess_share=0.01, moves=1, leaps=2, draws=draws)
-    run = jax.vmap(lambda k: tempering(k, base, target, plan, num_particles=50).log_Z_hat)
+    plan, move = Plan(ess_share=0.01, moves=1, draws=draws), HamiltonianMove(2)
+    run = jax.vmap(
+        lambda k: tempering(k, base, target, plan, num_particles=50, move=move).log_Z_hat
+    )
     Z_hat = np.exp(np.asarray(run(jax.random.split(jax.random.key(3), 200))))
     assert abs(Z_hat.mean() - np.sqrt(2 * np.pi)) < 5 * Z_hat.std() / np.sqrt(200)
 
@@ -81,7 +92,11 @@ def test_the_variance_of_log_Z_is_foretold():
     five standard errors.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 3.0), Density(lambda z: -0.5 * jnp.sum(z**2))
-    run = jax.vmap(lambda k: tempering(k, base, target, Plan(0.8, 3, leaps=5), num_particles=100))
+    run = jax.vmap(
+        lambda k: tempering(
+            k, base, target, Plan(0.8, 3), num_particles=100, move=HamiltonianMove(5)
+        )
+    )
     found = run(jax.random.split(jax.random.key(7), 200))
     foretold, seen = float(jnp.mean(found.log_Z_variance)), float(jnp.var(found.log_Z_hat, ddof=1))
     assert int(jnp.min(found.num_levels)) > 2
@@ -101,3 +116,14 @@ def test_particles_in_a_narrow_part_are_counted_as_stuck(width, share):
     assert (
         abs(float(found.stuck) - expected) < 5 * np.sqrt(expected * (1 - expected) / 2000) + 0.004
     )
+
+
+def test_the_next_temperature_keeps_the_effective_sample_size(x64):
+    """Increments (β' − β) l have an ESS of the asked share, or β' = 1 if even that keeps more."""
+    log_l = jnp.asarray(np.random.default_rng(0).normal(size=400) * 20)
+    beta = jnp.asarray(0.1)
+    new = next_beta(beta, log_l, 0.5)
+    w = np.exp(float(new - beta) * np.asarray(log_l))
+    np.testing.assert_allclose(w.sum() ** 2 / (w**2).sum(), 200, rtol=1e-4)
+    assert 0.1 < new < 1
+    assert next_beta(beta, log_l / 1000, 0.5) == 1

@@ -15,7 +15,7 @@ from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.storage.files import provenance
-from nestedvi.targets.classic import ring
+from nestedvi.targets import ring
 from nestedvi.train.fit import Trainer
 from nestedvi.train.learner import CHUNK
 from nestedvi.train.objective import Objective

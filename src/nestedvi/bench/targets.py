@@ -16,7 +16,7 @@ import numpy as np
 
 from nestedvi._types import Key
 from nestedvi.bench.report import errors_figure, targets_table
-from nestedvi.densities.compound import ScaleMixture
+from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import UnknownNameError
 from nestedvi.grid.cells import cell_key, public, run_cached
 from nestedvi.inference.answer import Answer, AnswerFunction, Cost, Request
@@ -25,7 +25,7 @@ from nestedvi.inference.sample import ANSWERS
 from nestedvi.plot.figures import save_figure
 from nestedvi.progress import GridProgress
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
-from nestedvi.targets.classic import Target, get_target, rotated
+from nestedvi.targets import Target, get_target, rotated
 
 __all__ = ["METHODS", "TargetsConfig", "bench_targets"]
 

@@ -120,7 +120,7 @@ def methods(as_json: Json = False) -> None:
 @app.command()
 def targets(as_json: Json = False) -> None:
     """Print the built-in targets: dimension, log Z and where that number comes from."""
-    from nestedvi.targets.classic import TARGETS
+    from nestedvi.targets import TARGETS
 
     columns = ("dim", "log_Z", "source", "about")
     rows = [

@@ -7,7 +7,7 @@ targets are of that kind.
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,6 +33,13 @@ class AbstractDensity(eqx.Module):
     @abc.abstractmethod
     def log_gamma(self, z: Particle) -> Scalar:
         """log γ(z); −inf is legal, NaN is not."""
+
+    def precomputed(self) -> Self:
+        """The same density with what does not depend on z computed once (an inverse, a
+        determinant), for a program that evaluates it many times. It is for use inside that program
+        only: where parameters are learned, it must be asked for anew at every step.
+        """
+        return self
 
 
 class AbstractSampleable(AbstractDensity):

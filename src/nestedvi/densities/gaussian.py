@@ -99,17 +99,26 @@ class CorrelatedMixture(AbstractSampleable):
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
     log_weights: Float[Array, " components"]
+    inverses: Float[Array, "components dim dim"] | None
 
-    def __init__(self, means, roots, log_weights):
-        self.means, self.roots = jnp.asarray(means), jnp.asarray(roots)
+    def __init__(self, means, roots, log_weights, inverses=None):
+        self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), inverses
         self.log_weights = jnp.asarray(log_weights, self.means.dtype)
+
+    def precomputed(self) -> "CorrelatedMixture":
+        return CorrelatedMixture(self.means, self.roots, self.log_weights, self._inverses())
+
+    def _inverses(self) -> Float[Array, "components dim dim"]:
+        if self.inverses is not None:
+            return self.inverses
+        unit = jnp.broadcast_to(
+            jnp.eye(self.means.shape[1], dtype=self.roots.dtype), self.roots.shape
+        )
+        return jax.scipy.linalg.solve_triangular(self.roots, unit, lower=True)
 
     def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
         """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""
-        # Once for all particles, which then need a product only.
-        unit = jnp.broadcast_to(jnp.eye(z.shape[0], dtype=self.roots.dtype), self.roots.shape)
-        inverses = jax.scipy.linalg.solve_triangular(self.roots, unit, lower=True)
-        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
+        eps = jnp.einsum("mij,mj->mi", self._inverses(), z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         log_weights = jax.nn.log_softmax(self.log_weights)
         return (

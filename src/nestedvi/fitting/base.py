@@ -16,8 +16,9 @@ import optax
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.densities.affine import Affine, AffineMap
 from nestedvi.densities.autoregressive import RULERS, AutoregressiveMixture
-from nestedvi.densities.compound import Affine, Mixture
+from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.directions import independent_directions, rulers_first, whiten
 from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_mixture
 
@@ -31,14 +32,15 @@ _LEAST_WEIGHT = 0.02
 _BATCH, _EVERY = 512, 25
 
 
-class _Rotated(eqx.Module):
+class _InDirections(eqx.Module):
     """An autoregressive mixture in directions of its own, learned together with it."""
 
     directions: Square
     density: AutoregressiveMixture
 
     def log_prob(self, u: Float[Array, " dim"]) -> Scalar:
-        return self.density.log_core(self.directions @ u) + jnp.linalg.slogdet(self.directions)[1]
+        turn = AffineMap(jnp.zeros_like(u), self.directions)
+        return self.density.log_core(turn(u)) + turn.log_det
 
 
 _GROUPS = ("components", "directions", "linear", "network")
@@ -75,20 +77,20 @@ def _rule(group: str) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
+def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _InDirections:
     """Likeliest directions and density for whitened data; of all steps' parameters those that are
     best on the held-out data.
     """
     key_directions, key_density, key_steps = jax.random.split(key, 3)
     directions = rulers_first(u, independent_directions(key_directions, u), RULERS)
-    model = _Rotated(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
+    model = _InDirections(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
     groups = jax.tree_util.tree_map_with_path(_group, model)
     optimiser = optax.chain(
         optax.clip_by_global_norm(10.0),
         optax.multi_transform({name: _rule(name) for name in _GROUPS}, groups),
     )
 
-    def loss(model: _Rotated, rows: Rows) -> Scalar:
+    def loss(model: _InDirections, rows: Rows) -> Scalar:
         return -jnp.mean(jax.vmap(model.log_prob)(rows))
 
     def step(state, key):
@@ -112,7 +114,7 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _Rotated:
 
 @eqx.filter_jit
 def _assemble(
-    fitted: _Rotated, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar
+    fitted: _InDirections, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar
 ) -> Mixture:
     flexible = eqx.tree_at(lambda d: d.wide_logit, fitted.density, jax.scipy.special.logit(wide))
     turned = Affine(flexible, jnp.zeros_like(mean), jnp.linalg.inv(fitted.directions))

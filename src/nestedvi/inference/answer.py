@@ -72,6 +72,7 @@ class Request:
     num_steps: int | None = None
     progress: Any = False
     prior: PriorDraws | None = None
+    names: tuple[str, ...] = ()
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from nestedvi._types import Key
+from nestedvi.densities.affine import Pullback
 from nestedvi.inference.answer import Answer
-from nestedvi.inference.coordinates import Located
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.sampler.nested import NestedSampler, Run, check_run, run
 
@@ -23,14 +23,14 @@ def run_batches(keys: Key, sampler: NestedSampler, num_particles: int, draws: in
 _num_ancestors = jax.jit(jax.vmap(lambda one: one.num_ancestors))
 
 
-def answer_from_runs(runs: Run, located: Located, num_particles: int) -> Answer:
+def answer_from_runs(runs: Run, target: Pullback, num_particles: int) -> Answer:
     """The batches' particles as one answer in the density's own coordinates; raises if a level
     failed.
     """
     num_batches, per_batch, dim = runs.particles.z.shape
     check_run(runs.info, per_batch)
     log_Z, stderr = log_Z_hat_stderr(runs.log_Z_hat)
-    z = located.place(runs.particles.z.reshape(-1, dim)[:num_particles])
+    z = target.map(runs.particles.z.reshape(-1, dim)[:num_particles])
     log_w = runs.particles.log_w.reshape(-1)[:num_particles]
     ancestors = int(jnp.sum(_num_ancestors(runs)))
     return Answer(z, log_w, float(log_Z), float(stderr), num_batches, ancestors)

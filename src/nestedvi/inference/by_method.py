@@ -9,8 +9,8 @@ from nestedvi._types import Key
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.batches import answer_from_runs, run_batches
-from nestedvi.inference.coordinates import Located
-from nestedvi.inference.search import doubts, search
+from nestedvi.inference.coordinates import in_units_of
+from nestedvi.inference.search import search, unfinished
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.nested import support_doubts
 from nestedvi.smc.tempering import Plan
@@ -34,23 +34,24 @@ def answer_by_method(key: Key, request: Request) -> Answer:
     row = get_method(request.method)
     if row.objective is None:
         request.refuse("num_steps", "it learns nothing.")
-    located, found = search(key_pilot, request, _PILOT_PARTICLES, _PILOT)
-    centre, spread = jnp.mean(found.z, axis=0), jnp.std(found.z, axis=0)
-    target = Located(request.density, located.place(centre), located.scale * spread / _SPREAD)
-    sampler = build(
+    pilot = search(key_pilot, request, _PILOT_PARTICLES, _PILOT)
+    target = in_units_of(pilot.target, pilot.run.z, width=_SPREAD)
+    sampler, objective = build(
         key_build,
         row,
         target=target,
         initial=DiagonalNormal(jnp.zeros(dim), _SPREAD),
         num_levels=num_levels,
-    ).sampler
-    if row.objective is not None:
+    )
+    if objective is not None:
         training = {
             "num_steps": num_steps,
             "num_particles": max(16, 512 // num_levels),
             "progress": request.progress,
         }
-        sampler = fit(key_fit, sampler, row.make_objective(), **training).sampler
+        sampler = fit(key_fit, sampler, objective, **training).sampler
     runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
-    said = (*doubts(found), *support_doubts(sampler, runs.info))
-    return answer_from_runs(runs, target, num_particles)._replace(diagnosis=said, sampler=sampler)
+    diagnosis = (*unfinished(pilot.run), *support_doubts(sampler, runs.info))
+    return answer_from_runs(runs, target, num_particles)._replace(
+        diagnosis=diagnosis, sampler=sampler
+    )

@@ -20,7 +20,7 @@ from nestedvi.inference.posterior import Posterior
 from nestedvi.inference.sample import sample
 from nestedvi.plot.figures import save_figure
 from nestedvi.storage.files import output_folder, provenance, write_atomic, write_json
-from nestedvi.targets.classic import TARGETS, get_target
+from nestedvi.targets import TARGETS, get_target
 
 __all__ = ["OwnModelConfig", "OwnModelRun", "load_data", "load_model", "run_own_model"]
 

@@ -16,7 +16,6 @@ from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
 from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import make_problem
-from nestedvi.inference.runaway import RunawayError
 from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.methods import METHODS, Method
 
@@ -95,13 +94,11 @@ def sample(
         num_steps,
         progress,
         problem.prior,
+        problem.names,
     )
-    try:
-        found = answer(key, request)
-    except RunawayError as error:
-        raise error.named(problem.names[error.coordinate]) from None
-    samples = _finish_all(problem.finish, found.z)
-    posterior = make_posterior(samples, found, problem.remarks)
+    result = answer(key, request)
+    samples = _finish_all(problem.finish, result.z)
+    posterior = make_posterior(samples, result, problem.remarks)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(
             f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"

@@ -7,17 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
-from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
+from nestedvi.densities.affine import Affine
+from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.directions import whiten
 from nestedvi.inference.answer import Answer, Cost, Request
-from nestedvi.inference.search import Stages, doubts, search
+from nestedvi.inference.search import search, unfinished
+from nestedvi.inference.stages import Stages
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
 __all__ = ["answer_smc"]
 
 # A coarse run with half of the particles says where a second base of two widths is to be, in units
-# of what it found; then temperatures are closer together, with more moves while it is hot, in
+# of what it runs; then temperatures are closer together, with more moves while it is hot, in
 # batches large enough to be tuned from.
 _COARSE = Plan(ess_share=0.5, moves=3, draws=16)
 _AROUND = (1.5, 3.0)
@@ -36,48 +38,48 @@ def answer_smc(key: Key, request: Request) -> Answer:
     dim, num_particles = request.dim, request.num_particles
     num_coarse, per_batch = -(-num_particles // 2), -(-num_particles // _BATCHES)
     with Stages(request.progress, 1 + _BATCHES) as stages:
-        located, coarse = search(key_search, request, num_coarse, _COARSE)
+        target, coarse = search(key_search, request, num_coarse, _COARSE)
         stages.done(log_Z=coarse.log_Z_hat)
         mean, root, _ = whiten(coarse.z)
         base = Mixture(
             (ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2)
         )
-        found = []
+        runs = []
         for k in jax.random.split(key_run, _BATCHES):
-            found.append(
+            runs.append(
                 tempering(
-                    k, base, located, _FINE, num_particles=per_batch, step_size=coarse.step_size
+                    k, base, target, _FINE, num_particles=per_batch, step_size=coarse.step_size
                 )
             )
-            stages.done(log_Z=found[-1].log_Z_hat)
-    z = jnp.concatenate([f.z for f in found])
-    estimates = jnp.stack([f.log_Z_hat for f in found])
+            stages.done(log_Z=runs[-1].log_Z_hat)
+    z = jnp.concatenate([f.z for f in runs])
+    estimates = jnp.stack([f.log_Z_hat for f in runs])
     log_Z, between = log_Z_hat_stderr(estimates)
     # Four batches may agree by chance: they are not believed to be closer than their own weights
     # make likely.
-    within = np.sqrt(np.mean([f.log_Z_variance for f in found]) / _BATCHES)
+    within = np.sqrt(np.mean([f.log_Z_variance for f in runs]) / _BATCHES)
     # Particles of a batch are equally weighted; batches count by their estimates.
     log_w = jnp.repeat(estimates, per_batch)[:num_particles]
-    said = (
-        *{sentence for f in found for sentence in doubts(f)},
+    diagnosis = (
+        *{sentence for f in runs for sentence in unfinished(f)},
         *_too_few(per_batch, dim),
-        *_stalled(found, per_batch),
+        *_stalled(runs, per_batch),
     )
 
     def asked(name: str) -> float:
         """Of the target, for each particle that is returned."""
         return float(getattr(coarse, name)) * num_coarse / num_particles + float(
-            np.mean([getattr(f, name) for f in found])
+            np.mean([getattr(f, name) for f in runs])
         )
 
     return Answer(
-        located.place(z)[:num_particles],
+        target.map(z)[:num_particles],
         log_w,
         float(log_Z),
         max(float(between), float(within)),
         num_batches=_BATCHES,
-        num_ancestors=sum(int(f.origins) for f in found),
-        diagnosis=said,
+        num_ancestors=sum(int(f.origins) for f in runs),
+        diagnosis=diagnosis,
         cost=Cost(0.0, asked("gradients"), asked("values")),
         weighted=False,
     )
@@ -95,9 +97,9 @@ def _too_few(per_batch: int, dim: int) -> tuple[str, ...]:
     )
 
 
-def _stalled(found: list[Tempering], per_batch: int) -> tuple[str, ...]:
-    share = float(np.mean([f.stuck for f in found]))
-    if share <= _STUCK_SHARE or share * per_batch * len(found) < _STUCK:
+def _stalled(runs: list[Tempering], per_batch: int) -> tuple[str, ...]:
+    share = float(np.mean([f.stuck for f in runs]))
+    if share <= _STUCK_SHARE or share * per_batch * len(runs) < _STUCK:
         return ()
     return (
         (

@@ -18,7 +18,13 @@ from jaxtyping import Array, Float, PyTree
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.kernels.base import AbstractTransition, Context, Scores, own_density
 
-__all__ = ["AbstractInvariantMove", "Invariant", "RandomWalk", "invariant_scores"]
+__all__ = [
+    "AbstractInvariantMove",
+    "Invariant",
+    "RandomWalk",
+    "invariant_scores",
+    "metropolis",
+]
 
 
 def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
@@ -28,6 +34,20 @@ def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
     # A particle that γ_k excludes has v_k = 0, wherever it went from there.
     log_r = jnp.where(jnp.isneginf(before), -jnp.inf, before - log_gamma(z))
     return Scores(jnp.zeros_like(log_r), log_r, jnp.zeros_like(log_r))
+
+
+def metropolis(
+    key: Key, z: Particle, log_z: Array, proposal: Particle, log_proposal: Array
+) -> tuple[Particle, Array, Array]:
+    """Accepts or refuses symmetric proposals: where the particles are, their log density, and who
+    was accepted. For one particle, or for as many at once as the log densities have entries.
+    """
+    accept = jnp.log(jax.random.uniform(key, jnp.shape(log_z))) < log_proposal - log_z
+
+    def choose(new, old):
+        return jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - accept.ndim)), new, old)
+
+    return jax.tree.map(choose, proposal, z), choose(log_proposal, log_z), accept
 
 
 class AbstractInvariantMove(AbstractTransition):
@@ -76,9 +96,7 @@ class RandomWalk(AbstractInvariantMove):
                 ],
             )
             log_proposal = log_gamma(proposal)
-            accept = jnp.log(jax.random.uniform(key_accept)) < log_proposal - log_density
-            z = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, z)
-            return (z, jnp.where(accept, log_proposal, log_density)), None
+            return metropolis(key_accept, z, log_density, proposal, log_proposal)[:2], None
 
         start = z_prev, log_gamma(z_prev)
         (z, _), _ = jax.lax.scan(step, start, jax.random.split(key, self.steps))

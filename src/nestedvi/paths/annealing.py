@@ -10,17 +10,20 @@ from nestedvi.densities.base import AbstractDensity, as_density
 from nestedvi.paths.base import AbstractFixedSupportPath, trainable_fields
 from nestedvi.paths.schedules import AbstractSchedule
 
-__all__ = ["Annealing"]
+__all__ = ["Annealing", "log_geometric"]
 
 
-def _power(beta: Scalar, log_density: Scalar) -> Scalar:
-    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero
-    silences them.
+def log_geometric(beta: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
+    """log γ_β = (1 − β) log base + β log target at one point, with 0 · (−inf) = 0.
+
+    Where γ_β is zero its derivatives are 0, so that a weight of zero silences them.
     """
-    dead = jnp.isneginf(log_density)
-    return jnp.where(
-        dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density)
+    no_base, no_target = jnp.isneginf(log_base), jnp.isneginf(log_target)
+    value = (1 - beta) * jnp.where(no_base, 0.0, log_base) + beta * jnp.where(
+        no_target, 0.0, log_target
     )
+    excluded = (no_base & (beta != 1)) | (no_target & (beta != 0))
+    return jnp.where(excluded, -jnp.inf, value)
 
 
 class Annealing(AbstractFixedSupportPath):
@@ -48,7 +51,10 @@ class Annealing(AbstractFixedSupportPath):
         return jnp.stack([self.base.log_gamma(z), self.target.log_gamma(z)])
 
     def log_density(self, theta: Scalar, stats: Float[Array, "2"]) -> Scalar:
-        return _power(1 - theta, stats[0]) + _power(theta, stats[1])
+        return log_geometric(theta, stats[0], stats[1])
+
+    def precomputed(self) -> "Annealing":
+        return Annealing(self.base.precomputed(), self.target.precomputed(), self.schedule)
 
     def trainable(self) -> PyTree:
         return trainable_fields(self, "schedule")

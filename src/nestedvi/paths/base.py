@@ -13,7 +13,7 @@ A path refuses to move particles and to know how many there are.
 """
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -37,6 +37,12 @@ class AbstractPath(eqx.Module):
     @abc.abstractmethod
     def num_levels(self) -> int:
         """K."""
+
+    def precomputed(self) -> Self:
+        """The same path, its densities with what does not depend on z computed once; see
+        `AbstractDensity.precomputed`.
+        """
+        return self
 
     @abc.abstractmethod
     def thetas(self) -> Any:

@@ -1,20 +1,8 @@
 """Targets with known normalisers: densities by name, their data and their log Z."""
 
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
-from nestedvi.targets.classic import (
-    TARGETS,
-    Funnel,
-    ManyWell,
-    Rings,
-    Rotated,
-    Target,
-    TwoMoons,
-    get_target,
-    gmm40,
-    ring,
-    ring_modes,
-    rotated,
-)
+from nestedvi.targets.catalogue import TARGETS, Target, get_target, rotated
+from nestedvi.targets.classic import Funnel, ManyWell, Rings, TwoMoons, gmm40, ring, ring_modes
 
 __all__ = [
     "TARGETS",
@@ -23,7 +11,6 @@ __all__ = [
     "LogisticRegression",
     "ManyWell",
     "Rings",
-    "Rotated",
     "Target",
     "TwoMoons",
     "get_target",

@@ -1,9 +1,4 @@
-"""Classic targets with known normalisers, by name. They are densities like any user's; nothing here
-knows of samplers.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+"""Classic targets. They are densities like any user's; nothing here knows of samplers."""
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +8,16 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, Scaled, check_shape
 from nestedvi.densities.gaussian import GaussianMixture
-from nestedvi.errors import UnknownNameError
-from nestedvi.targets.bayesian import Brownian, breast_cancer
 from nestedvi.targets.data import GMM40_MEANS
 
 __all__ = [
-    "TARGETS",
     "Funnel",
     "ManyWell",
     "Rings",
-    "Rotated",
-    "Target",
     "TwoMoons",
-    "get_target",
     "gmm40",
     "ring",
     "ring_modes",
-    "rotated",
 ]
 
 RING_MODES, RING_RADIUS, RING_VARIANCE = 8, 10.0, 0.5
@@ -105,78 +93,3 @@ class Rings(AbstractDensity):
         check_shape(z, (2,), "Rings")
         radius = jnp.sqrt(jnp.sum(z**2) + 1e-12)
         return jax.nn.logsumexp(-0.5 * ((radius - 1.5 * jnp.arange(1, 5)) / 0.25) ** 2)
-
-
-class Rotated(AbstractDensity):
-    """γ(Rᵀ z) for a rotation R: the same log Z, in coordinates that no sampler was built for."""
-
-    base: AbstractDensity
-    rotation: Float[Array, "dim dim"]
-
-    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
-        check_shape(z, self.rotation.shape[:1], "Rotated")
-        return self.base.log_gamma(z @ self.rotation)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A named target: how to build it, its dimension, its log Z and where that number comes
-    from.
-    """
-
-    build: Callable[[], AbstractDensity]
-    dim: int
-    log_Z: float
-    source: str
-    about: str
-
-
-TARGETS: dict[str, Target] = {
-    "ring": Target(
-        ring, 2, float(np.log(8.0)), "closed form", "eight Gaussian modes on a circle (the paper's)"
-    ),
-    "funnel": Target(Funnel, 10, 0.0, "closed form", "Neal's funnel"),
-    "many-well": Target(
-        ManyWell, 32, 164.695675, "quadrature", "sixteen double wells, 65 536 modes"
-    ),
-    "two-moons": Target(TwoMoons, 2, 0.804214, "quadrature", "two facing crescents"),
-    "rings": Target(Rings, 2, 4.078571, "quadrature", "four concentric circles"),
-    "gmm40": Target(gmm40, 2, 0.0, "closed form", "forty Gaussians scattered over a wide square"),
-    "brownian": Target(
-        Brownian,
-        32,
-        1.187749,
-        "Gaussian integral, then quadrature",
-        "random walk of unknown scales, its middle unobserved",
-    ),
-    "breast-cancer": Target(
-        breast_cancer,
-        31,
-        -67.4941,
-        "importance sampling, ± 0.0005",
-        "logistic regression on scikit-learn's data",
-    ),
-}
-
-
-def get_target(name: str) -> Target:
-    """The target of that name, or an error with the nearest name."""
-    if name not in TARGETS:
-        raise UnknownNameError("target", name, TARGETS)
-    return TARGETS[name]
-
-
-def rotated(target: Target, seed: int) -> Target:
-    """The target in coordinates turned at random (uniformly over all rotations), the same for the
-    same seed.
-    """
-    rng = np.random.default_rng(seed)
-    q, r = np.linalg.qr(rng.normal(size=(target.dim, target.dim)))
-    # The signs make the orthogonal factor uniform; turning one column makes it a rotation.
-    q *= np.sign(np.diag(r))
-    q[:, 0] *= np.sign(np.linalg.det(q))
-
-    def build() -> Rotated:
-        return Rotated(target.build(), jnp.asarray(q, dtype=jnp.result_type(float)))
-
-    return replace(target, build=build, about=f"{target.about}, rotated (seed {seed})")

@@ -18,7 +18,7 @@ from nestedvi.particles.weights import normalise
 from nestedvi.plot.figures import annealing_figure, save_figure
 from nestedvi.sampler.nested import run
 from nestedvi.storage.files import output_folder, provenance, write_json
-from nestedvi.targets.classic import TARGETS, ring, ring_modes
+from nestedvi.targets import TARGETS, ring, ring_modes
 from nestedvi.train.fit import fit
 
 __all__ = ["DemoConfig", "run_demo"]

@@ -39,7 +39,7 @@ from nestedvi.plot.figures import sampling_figure, save_figure
 from nestedvi.progress import GridProgress, Task
 from nestedvi.sampler.nested import NestedSampler, restart, run
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
-from nestedvi.targets.classic import TARGETS, get_target
+from nestedvi.targets import TARGETS, get_target
 from nestedvi.train.fit import Fit, fit
 from nestedvi.train.schedules import get_order
 

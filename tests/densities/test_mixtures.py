@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
+from nestedvi.densities.affine import Affine
 from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.densities.mixtures import Mixture, ScaleMixture
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -15,38 +15,9 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 
-__all__ = ["Affine", "Mixture", "ScaleMixture"]
+__all__ = ["Mixture", "ScaleMixture"]
 
 Vector = Float[Array, " dim"]
-
-
-class Affine(AbstractSampleable):
-    """The density of shift + matrix · y for y from a normalised `part`."""
-
-    part: AbstractSampleable
-    shift: Vector
-    matrix: Float[Array, "dim dim"]
-
-    def __init__(self, part: AbstractSampleable, shift, matrix):
-        self.part, self.shift, self.matrix = part, jnp.asarray(shift), jnp.asarray(matrix)
-
-    def log_gamma(self, z: Vector) -> Scalar:
-        # Factors and inverse do not depend on z: they are computed once for all particles.
-        factors, pivots = jax.scipy.linalg.lu_factor(self.matrix)
-        inverse = jax.scipy.linalg.lu_solve((factors, pivots), jnp.eye(z.shape[0], dtype=z.dtype))
-        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors))))
-        return self.part.log_gamma(inverse @ (z - self.shift)) - log_det
-
-    @property
-    def log_Z(self) -> Scalar:
-        return self.part.log_Z
-
-    @property
-    def reparameterised(self) -> bool:
-        return self.part.reparameterised
-
-    def sample(self, key: Key) -> Vector:
-        return self.shift + self.matrix @ self.part.sample(key)
 
 
 class Mixture(AbstractSampleable):
@@ -59,6 +30,9 @@ class Mixture(AbstractSampleable):
         self.parts = tuple(parts)
         log_weights = jnp.asarray(log_weights)
         self.log_weights = log_weights.astype(jnp.result_type(float, log_weights))
+
+    def precomputed(self) -> "Mixture":
+        return Mixture(tuple(part.precomputed() for part in self.parts), self.log_weights)
 
     def log_parts(self, z: Vector) -> Float[Array, " parts"]:
         """log q_j(z) for every part."""

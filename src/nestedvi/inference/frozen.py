@@ -1,0 +1,93 @@
+"""An adaptive run turned into a sampler that adapts nothing, so that its Ẑ is unbiased."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.fitting.temperatures import PathPotential, learn_betas
+from nestedvi.kernels.hmc import Hamiltonian
+from nestedvi.particles.resampling import Resampling
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
+from nestedvi.sampler.nested import NestedSampler, Stacked
+from nestedvi.smc.tempering import Tempering
+
+__all__ = ["LEAPS", "freeze", "spread_betas"]
+
+LEAPS = 10
+# Importance sampling from a base that keeps this share of its draws is as good as going in steps.
+_GOOD_BASE = 0.6
+_LEAST_STEP = 1e-6
+# With fewer particles temperatures would be learned from noise.
+_ENOUGH = 500
+
+
+class _Betas(AbstractSchedule):
+    """Temperatures as an array, so that other values need no new compilation."""
+
+    values: Float[Array, " levels"]
+
+    @property
+    def num_levels(self) -> int:
+        return self.values.shape[0]
+
+    def betas(self) -> Float[Array, " levels"]:
+        return self.values
+
+
+def freeze(
+    base: AbstractSampleable, target: AbstractDensity, run: Tempering, num_levels: int
+) -> NestedSampler:
+    """A sampler of `num_levels` densities with an adaptive run's metric, its steps, and
+    temperatures learned from its particles.
+
+    Draws from the base are weighted for the first density and thinned by `run`. A base that is
+    nearly the target needs no temperatures: all densities are then the target, and Ẑ comes from the
+    many draws. From any other it goes in small steps, since the ESS of one large step does not see
+    what the base draws too seldom or too wide; moves in between mend that. The run's own
+    temperatures, spread evenly, are where learning starts.
+    """
+    num = int(run.num_levels)
+    visited, sizes = np.asarray(run.betas[:num], np.float64), np.asarray(run.step_sizes[:num])
+    dtype = run.root.dtype
+    if float(run.base_share) > _GOOD_BASE:
+        betas = np.ones(num_levels)
+    else:
+        schedule = LearnedSchedule(
+            num_levels + 1, jnp.asarray(spread_betas(visited, num_levels), dtype)
+        )
+        if run.z.shape[0] >= _ENOUGH:
+            schedule = learn_betas(schedule, _potential(run))
+        betas = np.asarray(schedule.betas())[1:]
+    sizes = np.interp(betas[1:], visited, sizes)
+    moves = Hamiltonian(
+        jnp.asarray(sizes, dtype),
+        jnp.broadcast_to(run.root, (len(sizes), *run.root.shape)),
+        LEAPS,
+    )
+    path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
+    return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
+
+
+@jax.jit
+def _potential(run: Tempering) -> PathPotential:
+    reached = jnp.where(jnp.arange(len(run.betas)) < run.num_levels, run.betas, jnp.inf)
+    return PathPotential(jnp.concatenate([jnp.zeros_like(reached[:1]), reached]), run.log_ratios)
+
+
+def spread_betas(visited: np.ndarray, num_levels: int) -> np.ndarray:
+    """0 and `num_levels` temperatures up to 1, also where the run stopped before it, in even steps
+    of an ESS rule's pace.
+    """
+    at, visited = np.arange(1.0, len(visited) + 1), np.append(visited[:-1], 1.0)
+    if len(visited) > 2:
+        # The last temperature is cut off at 1: it counts by its length.
+        at[-1] = at[-2] + min(1.0, (visited[-1] - visited[-2]) / (visited[-2] - visited[-3]))
+    betas = np.interp(at[-1] * np.arange(num_levels + 1) / num_levels, [0.0, *at], [0.0, *visited])
+    betas[-1] = 1.0
+    if np.min(np.diff(betas)) < _LEAST_STEP:
+        # In single precision such steps would be none, and a schedule must rise.
+        betas = 0.999 * betas + 0.001 * np.linspace(0, 1, num_levels + 1)
+    return betas
