@@ -313,7 +313,8 @@ def annealing(
 
     Ctrl-C saves; the same command goes on with the cell that it was in.
     """
-    from nestedvi.paper.annealing.run import AnnealingConfig, quick_config, reproduce_annealing
+    from nestedvi.paper.annealing.config import AnnealingConfig, quick_config
+    from nestedvi.paper.annealing.run import reproduce_annealing
 
     given = _given(methods=_names(methods), restarts=restarts, iterations=iterations, order=order)
     if levels is not None:
