@@ -1,6 +1,4 @@
-"""`nestedvi sample` and `nestedvi targets`: what they print and write, and every mistake in one
-sentence.
-"""
+"""`nestedvi sample`: what it prints and writes, and every mistake in one sentence."""
 
 import json
 import sys
@@ -8,8 +6,6 @@ import sys
 import numpy as np
 import pytest
 from scipy.special import betaln
-
-import nestedvi as nvi
 
 MODEL = """
 import neighbour
@@ -44,7 +40,7 @@ def command(command, monkeypatch, tmp_path):
     (tmp_path / "flips.csv").write_text("flips\n" + "\n".join(map(str, FLIPS)) + "\n")
     np.savez(tmp_path / "flips.npz", flips=FLIPS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nestedvi.cli.main.out_console.width", 200)
+    monkeypatch.setattr("nestedvi.cli.options.out_console.width", 200)
 
     def go(*arguments):
         result = command(*arguments)
@@ -151,21 +147,3 @@ def test_mistakes_are_one_sentence(command, case):
     lines = stderr.strip().splitlines()
     assert code == 1 and stdout == ""
     assert len(lines) == 1 and lines[0].startswith("error: ") and said in lines[0], stderr
-
-
-def test_targets_are_listed(command):
-    code, stdout, _ = command("targets")
-    assert code == 0
-    for name, target in nvi.targets.TARGETS.items():
-        line = next(line for line in stdout.splitlines() if line.split()[:1] == [name])
-        assert f"{target.log_Z:.6g}" in line and str(target.dim) in line
-    _, stdout, _ = command("targets", "--json")
-    rows = json.loads(stdout)["rows"]
-    assert [row["id"] for row in rows] == list(nvi.targets.TARGETS)
-    assert rows[1] == {
-        "id": "funnel",
-        "dim": 10,
-        "log_Z": 0.0,
-        "source": "closed form",
-        "about": "Neal's funnel",
-    }
