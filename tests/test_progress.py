@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nestedvi.progress import ProgressBar, Silent, as_reporter
+from nestedvi.progress import ProgressBar, Silent, Stretch, as_reporter
 
 
 def test_the_bar_shows_numbers_and_ends():
@@ -39,3 +39,39 @@ def test_true_is_a_bar_and_anything_else_is_itself():
     assert isinstance(as_reporter(True), ProgressBar)
     mine = Silent()
     assert as_reporter(mine) is mine
+
+
+class Noting(Silent):
+    """Keeps every report."""
+
+    def __init__(self):
+        self.reports = []
+
+    def start(self, total, done):
+        self.reports.append(("start", total, done))
+
+    def update(self, done, **measures):
+        self.reports.append(("update", done, measures))
+
+    def stop(self):
+        self.reports.append(("stop",))
+
+
+def test_stretches_add_up_to_the_whole():
+    """Four trials of ten steps side by side, then sixty steps: one work of a hundred, also when it
+    is gone on with.
+    """
+    whole = Noting()
+    trial, rest = Stretch(whole, 100, each=4), Stretch(whole, 100, before=40)
+    trial.start(10, 5)
+    trial.update(10, steps_per_second=2.0, bound=1.0)
+    trial.stop()
+    rest.start(60, 0)
+    rest.update(60, steps_per_second=3.0)
+    assert whole.reports == [
+        ("start", 100, 20),
+        ("update", 40, {"steps_per_second": 2.0, "bound": 1.0}),
+        ("stop",),
+        ("start", 100, 40),
+        ("update", 100, {"steps_per_second": 3.0}),
+    ]

@@ -1,18 +1,9 @@
-"""What a user sees while training runs: step, log Ẑ, ESS, steps per second, time left."""
+"""What a user sees while one training runs: step, log Ẑ, ESS, steps per second, time left.
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import (
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    as_completed,
-)
-from typing import Any, NamedTuple, Protocol
+A training reports to a `Reporter`; many trainings in one display are `grid.progress`.
+"""
+
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -24,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["GridProgress", "ProgressBar", "Reporter", "Silent", "Stretch", "Task", "as_reporter"]
+__all__ = ["ProgressBar", "Reporter", "Silent", "Stretch", "as_reporter", "status_text"]
 
 
 class Reporter(Protocol):
@@ -53,7 +44,8 @@ class Silent:
 _FORMATS = {"log_Z_hat": "log Ẑ {:.3f}", "ess_percent": "ESS {:.0f}%"}
 
 
-def _status(steps_per_second: float, measures: dict[str, float]) -> str:
+def status_text(steps_per_second: float, measures: dict[str, float]) -> str:
+    """Measures and speed in a few words, as bars show them."""
     shown = [
         _FORMATS.get(name, name.replace("_", " ") + " {:.4g}").format(value)
         for name, value in measures.items()
@@ -84,7 +76,7 @@ class ProgressBar:
         )
 
     def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
-        status = _status(steps_per_second, measures)
+        status = status_text(steps_per_second, measures)
         self._progress.update(self._task, completed=done, status=status)
 
     def stop(self) -> None:
@@ -119,187 +111,3 @@ class Stretch:
 
     def stop(self) -> None:
         self._whole.stop()
-
-
-class Task(NamedTuple):
-    """A cell of a grid: what the display calls it, its expected share of the time, and what its
-    work needs.
-    """
-
-    description: str
-    cost: float
-    args: tuple[Any, ...]
-
-
-class GridProgress:
-    """Progress over many trainings: one bar for the whole grid with time left, one for the training
-    under way.
-
-    `cost` of a cell is its expected share of the time, in any unit.
-    """
-
-    def __init__(self, total_cost: float, console: Console | None = None):
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(),
-            console=console or Console(stderr=True),
-        )
-        self._grid = self._progress.add_task("whole grid", total=total_cost, status="")
-        self._stopping = False
-
-    def __enter__(self) -> "GridProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._progress.stop()
-
-    def each(self, work: Callable[[Any], None], items: Sequence[Any], jobs: int) -> None:
-        """Does the work for every item, `jobs` at a time in threads; Ctrl-C lets the trainings
-        under way save, then stops.
-        """
-        if jobs <= 1:
-            for item in items:
-                work(item)
-            return
-        with ThreadPoolExecutor(jobs) as pool:
-            self._finish(pool, [pool.submit(work, item) for item in items])
-
-    def each_apart(self, work: Callable[..., Any], tasks: Sequence[Task], jobs: int) -> list[Any]:
-        """`work(*args, reporter)` of every task, `jobs` at a time in processes of their own; Ctrl-C
-        as for `each`.
-
-        For small programs on a GPU: one process runs one program at a time there, several processes
-        run several. `work` must be a function of a module, and its arguments and result must be
-        picklable.
-        """
-        reporters = [self.cell(task.description, task.cost) for task in tasks]
-        if jobs <= 1:
-            return [
-                work(*task.args, reporter) for task, reporter in zip(tasks, reporters, strict=True)
-            ]
-        # A process that takes most of the GPU's memory when it starts would leave none for the
-        # others.
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        context = multiprocessing.get_context("spawn")
-        with (
-            context.Manager() as manager,
-            ProcessPoolExecutor(jobs, context, _leave_interrupts_to_training) as pool,
-        ):
-            news, stop = manager.Queue(), manager.Event()
-            listener = threading.Thread(target=_listen, args=(news, reporters), daemon=True)
-            listener.start()
-            futures = [
-                pool.submit(work, *task.args, _Relay(news, stop, i)) for i, task in enumerate(tasks)
-            ]
-            try:
-                self._finish(pool, futures, stop.set)
-            finally:
-                news.put(None)
-                listener.join()
-        return [future.result() for future in futures]
-
-    def _finish(
-        self, pool: Executor, futures: list[Future], tell: Callable[[], None] = lambda: None
-    ) -> None:
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            self._stopping = True
-            tell()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-    def skip(self, cost: float) -> None:
-        """That much of the work is done, or was there already."""
-        self._progress.advance(self._grid, cost)
-
-    def cell(self, description: str, cost: float) -> "_CellReporter":
-        """The reporter of the next training."""
-        return _CellReporter(self, description, cost)
-
-
-class _CellReporter:
-    """Reports one cell of a grid into the grid's display: a context for all its work, in which a
-    training reports its steps.
-    """
-
-    def __init__(self, grid: GridProgress, description: str, cost: float):
-        self._grid, self._cost = grid, cost
-        self._description, self._share = description, 0.0
-
-    def __enter__(self) -> "_CellReporter":
-        self._task = self._grid._progress.add_task(self._description, total=1, status="compiling…")
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._grid._progress.remove_task(self._task)
-        self._advance(1.0)
-
-    def _advance(self, share: float) -> None:
-        self._grid.skip(self._cost * (share - self._share))
-        self._share = share
-
-    def start(self, total: int, done: int) -> None:
-        self._total = total
-
-    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
-        if self._grid._stopping:
-            raise KeyboardInterrupt("the grid was stopped")
-        status = _status(steps_per_second, measures)
-        self._grid._progress.update(self._task, completed=done, total=self._total, status=status)
-        self._advance(done / self._total)
-
-    def stop(self) -> None:
-        """The training ended; what the cell does after it has no steps to show."""
-        self._grid._progress.update(self._task, status="evaluating…")
-
-
-def _leave_interrupts_to_training() -> None:
-    """Ctrl-C reaches every process of a terminal. A training saves and stops; between trainings the
-    grid decides.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _listen(news: Any, reporters: list[_CellReporter]) -> None:
-    """Repeats in the grid's process what relays in other processes were told."""
-    while (message := news.get()) is not None:
-        index, method, args, measures = message
-        try:
-            getattr(reporters[index], method)(*args, **measures)
-        except KeyboardInterrupt:
-            # The grid was stopped; the relay hears of it from the event.
-            continue
-
-
-class _Relay:
-    """A cell's reporter in another process."""
-
-    def __init__(self, news: Any, stop: Any, index: int):
-        self._news, self._stop, self._index = news, stop, index
-
-    def _tell(self, method: str, *args: Any, **measures: float) -> None:
-        self._news.put((self._index, method, args, measures))
-
-    def __enter__(self) -> "_Relay":
-        self._tell("__enter__")
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._tell("__exit__", None, None, None)
-
-    def start(self, total: int, done: int) -> None:
-        self._tell("start", total, done)
-
-    def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
-        if self._stop.is_set():
-            raise KeyboardInterrupt("the grid was stopped")
-        self._tell("update", done, steps_per_second=steps_per_second, **measures)
-
-    def stop(self) -> None:
-        self._tell("stop")

@@ -26,6 +26,8 @@ def test_a_step_is_timed():
         "levels",
         "particles",
     } <= result.keys()
+    # Files of results call the order of execution "schedule".
+    assert result["schedule"] == "sequential" and "order" not in result
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 513}, {"particles": 0}])

@@ -1,18 +1,14 @@
-"""The benchmark's assembly with made-up answers; BlackJAX's answer on a Gaussian; what is asked for
-wrongly.
-"""
+"""The benchmark's assembly with made-up answers; what is asked for wrongly."""
 
 import json
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from nestedvi.bench import targets as bench
-from nestedvi.bench.targets import TargetsConfig, answer_blackjax, bench_targets, find_target
-from nestedvi.densities.base import Density
-from nestedvi.inference.answer import Answer, Cost, Request
+from nestedvi.bench.targets import TargetsConfig, bench_targets, find_target
+from nestedvi.inference.answer import Answer, Cost
 
 ERRORS = [0.1, -0.3, 0.05]
 
@@ -74,14 +70,6 @@ def test_a_rotated_target_has_the_same_log_Z():
     assert turned.log_Z == straight.log_Z and turned.dim == straight.dim
     z = jax.random.normal(jax.random.key(0), (10,))
     assert abs(float(straight.build().log_gamma(z) - turned.build().log_gamma(z))) > 0.1
-
-
-def test_blackjax_finds_log_Z_of_a_gaussian():
-    answer = answer_blackjax(
-        jax.random.key(0), Request(Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 2, 1000)
-    )
-    assert abs(answer.log_Z - np.log(2 * np.pi)) < 0.2 and answer.cost.sampling > 0
-    assert np.all(np.abs(np.asarray(answer.z).mean(axis=0) - 1) < 0.2)
 
 
 @pytest.mark.parametrize(

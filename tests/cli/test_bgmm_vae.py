@@ -1,31 +1,19 @@
 """`nestedvi reproduce bgmm-vae`: what reaches the experiment, and failures in one sentence."""
 
-import sys
+from functools import partial
 
 import pytest
 
-from nestedvi.cli.main import run
 from nestedvi.paper.bgmm_vae import run as bgmm_vae
+from tests.helpers.command_line import one_sentence
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs the entry point in this process: exit code, standard output, standard error."""
-
-    def go(*arguments):
-        monkeypatch.setattr(
-            sys, "argv", ["nestedvi", "reproduce", "bgmm-vae", *map(str, arguments)]
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("warnings.showwarning", None)
-            try:
-                run()
-                code = 0
-            except SystemExit as stop:
-                code = stop.code
-        return code, *capsys.readouterr()
-
-    return go
+def command(command):
+    """Runs `nestedvi reproduce bgmm-vae` in this process: exit code, standard output, standard
+    error.
+    """
+    return partial(command, "reproduce", "bgmm-vae")
 
 
 def test_options_reach_the_experiment(command, monkeypatch, tmp_path):
@@ -73,5 +61,4 @@ def test_options_reach_the_experiment(command, monkeypatch, tmp_path):
 )
 def test_failures_are_one_sentence(command, tmp_path, arguments, message):
     code, _, error = command(*arguments, "--out", tmp_path)
-    lines = error.strip().splitlines()
-    assert code == 1 and len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0]
+    assert code == 1 and message in one_sentence(error)

@@ -1,6 +1,4 @@
-"""`nestedvi sample` and `nestedvi targets`: what they print and write, and every mistake in one
-sentence.
-"""
+"""`nestedvi sample`: what it prints and writes, and every mistake in one sentence."""
 
 import json
 import sys
@@ -8,9 +6,6 @@ import sys
 import numpy as np
 import pytest
 from scipy.special import betaln
-
-import nestedvi as nvi
-from nestedvi.inference.own_model import load_data
 
 MODEL = """
 import neighbour
@@ -45,7 +40,7 @@ def command(command, monkeypatch, tmp_path):
     (tmp_path / "flips.csv").write_text("flips\n" + "\n".join(map(str, FLIPS)) + "\n")
     np.savez(tmp_path / "flips.npz", flips=FLIPS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nestedvi.cli.main.out_console.width", 200)
+    monkeypatch.setattr("nestedvi.cli.options.out_console.width", 200)
 
     def go(*arguments):
         result = command(*arguments)
@@ -152,57 +147,3 @@ def test_mistakes_are_one_sentence(command, case):
     lines = stderr.strip().splitlines()
     assert code == 1 and stdout == ""
     assert len(lines) == 1 and lines[0].startswith("error: ") and said in lines[0], stderr
-
-
-FILES = {
-    "numbers first": ("1,2\n3,4\n", r"first line .* must name its columns.*'1,2'"),
-    "twice": ("a,a\n3,4\n", r"must name its columns, each once"),
-    "empty": ("", r"must name its columns"),
-    "no rows": ("a,b\n", r"a header and no rows"),
-    "short row": ("a,b\n1,2\n3\n", r"Row 3 of .* has 1 entries; its header names 2 columns"),
-    "words": ("a,b\n1,2\n3,four\n", r"Column 'b' of .* must hold numbers; got 'four'"),
-}
-
-
-@pytest.mark.parametrize("case", FILES)
-def test_tables_that_cannot_be_read(tmp_path, case):
-    text, message = FILES[case]
-    (tmp_path / "table.csv").write_text(text)
-    with pytest.raises(nvi.errors.DataError, match=message):
-        load_data(str(tmp_path / "table.csv"))
-
-
-def test_data_files(tmp_path):
-    """Columns by name; whole numbers stay whole. Damaged and pickled arrays are refused."""
-    (tmp_path / "table.csv").write_text('"group", y\n0, 1.5\n2, -1\n\n')
-    data = load_data(str(tmp_path / "table.csv"))
-    assert data["group"].dtype.kind == "i" and data["group"].tolist() == [0, 2]
-    assert data["y"].dtype.kind == "f" and data["y"].tolist() == [1.5, -1.0]
-    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
-    np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
-    (tmp_path / "latin.csv").write_bytes("größe\n1".encode("latin-1"))
-    for name, message in (
-        ("bad.npz", r"Cannot read .* plain arrays"),
-        ("pickled.npz", "plain arrays"),
-        ("latin.csv", "no text"),
-    ):
-        with pytest.raises(nvi.errors.DataError, match=message):
-            load_data(str(tmp_path / name))
-
-
-def test_targets_are_listed(command):
-    code, stdout, _ = command("targets")
-    assert code == 0
-    for name, target in nvi.targets.TARGETS.items():
-        line = next(line for line in stdout.splitlines() if line.split()[:1] == [name])
-        assert f"{target.log_Z:.6g}" in line and str(target.dim) in line
-    _, stdout, _ = command("targets", "--json")
-    rows = json.loads(stdout)["rows"]
-    assert [row["id"] for row in rows] == list(nvi.targets.TARGETS)
-    assert rows[1] == {
-        "id": "funnel",
-        "dim": 10,
-        "log_Z": 0.0,
-        "source": "closed form",
-        "about": "Neal's funnel",
-    }

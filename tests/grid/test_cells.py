@@ -1,13 +1,14 @@
 """Cells of a grid: computed once, read back, and never half there."""
 
 import json
+from dataclasses import dataclass
 
 import jax
 import numpy as np
 import pytest
 
 import nestedvi.grid.cells as cells
-from nestedvi.grid.cells import cell_key, fingerprint, public, run_cached
+from nestedvi.grid.cells import cell_key, fingerprint, public, recorded, run_cached
 
 CONTENT = {"name": "one", "steps": 3, "shown": (0, 1)}
 
@@ -116,3 +117,19 @@ def test_keys_are_a_cells_own():
         for x in ((0, "a"), (0, "a"), (0, "b"), (1, "a"))
     ]
     assert data[0] == data[1] and len(set(data)) == 3
+
+
+def test_files_keep_the_name_of_the_order():
+    """The order of execution is "schedule" in files, in its place among the other fields."""
+
+    @dataclass(frozen=True)
+    class Config:
+        steps: int = 3
+        order: str = "two-phase"
+        seed: int = 0
+
+    assert list(recorded(Config()).items()) == [
+        ("steps", 3),
+        ("schedule", "two-phase"),
+        ("seed", 0),
+    ]

@@ -10,7 +10,8 @@ import time
 import pytest
 from rich.console import Console
 
-from nestedvi.progress import GridProgress, Silent, Stretch, Task
+from nestedvi.grid.progress import GridProgress, Task
+from nestedvi.progress import Stretch
 
 
 def quiet():
@@ -66,11 +67,11 @@ def test_processes_of_their_own_report_into_the_same_display(tmp_path):
         for name, cost in (("one", 1.0), ("two", 2.0), ("three", 5.0))
     ]
     with GridProgress(8.0, quiet()) as grid:
-        found = grid.each_apart(work_apart, tasks, 2)
+        results = grid.each_apart(work_apart, tasks, 2)
         (whole,) = grid._progress.tasks
         assert whole.completed == pytest.approx(whole.total)
-    assert [result.split()[0] for result in found] == ["one", "two", "three"]
-    assert all(result.split()[2] != str(os.getpid()) for result in found)
+    assert [result.split()[0] for result in results] == ["one", "two", "three"]
+    assert all(result.split()[2] != str(os.getpid()) for result in results)
 
 
 def test_a_failure_in_one_process_stops_the_others_where_they_save(tmp_path):
@@ -110,42 +111,6 @@ def test_a_failure_stops_the_others():
     with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
         grid.each(work, ["good", "bad"], 2)
     assert stopped.is_set()
-
-
-class Noting(Silent):
-    """Keeps every report."""
-
-    def __init__(self):
-        self.reports = []
-
-    def start(self, total, done):
-        self.reports.append(("start", total, done))
-
-    def update(self, done, **measures):
-        self.reports.append(("update", done, measures))
-
-    def stop(self):
-        self.reports.append(("stop",))
-
-
-def test_stretches_add_up_to_the_whole():
-    """Four trials of ten steps side by side, then sixty steps: one work of a hundred, also when it
-    is gone on with.
-    """
-    whole = Noting()
-    trial, rest = Stretch(whole, 100, each=4), Stretch(whole, 100, before=40)
-    trial.start(10, 5)
-    trial.update(10, steps_per_second=2.0, bound=1.0)
-    trial.stop()
-    rest.start(60, 0)
-    rest.update(60, steps_per_second=3.0)
-    assert whole.reports == [
-        ("start", 100, 20),
-        ("update", 40, {"steps_per_second": 2.0, "bound": 1.0}),
-        ("stop",),
-        ("start", 100, 40),
-        ("update", 100, {"steps_per_second": 3.0}),
-    ]
 
 
 def test_stretches_fill_a_cell():

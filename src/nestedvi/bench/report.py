@@ -1,4 +1,4 @@
-"""The benchmark of known targets: its table and its figure."""
+"""Table and figure of the benchmark of known targets, from its rows. They only format and draw."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,13 +24,13 @@ def targets_table(rows: Sequence[Row]) -> str:
     for row in rows:
         # A method without a standard error has no diagnosis of its own.
         own = row["worst_stderr"] is not None and np.isfinite(row["worst_stderr"])
-        said = " (warned)" if own and row["worst_diagnosis"] else ""
+        warned = " (warned)" if own and row["worst_diagnosis"] else ""
         cells = [
             row["target"],
             row["dim"],
             row["method"],
             f"{row['mean_abs_error']:.4f}",
-            f"{row['worst_error']:+.3f}{said}",
+            f"{row['worst_error']:+.3f}{warned}",
             *(
                 f"{row[name]:.0f}"
                 for name in ("ess_percent", "gradients_learning", "gradients_sampling", "values")

@@ -1,10 +1,10 @@
-"""Benchmarks of one training step: time, compile time, memory. Numbers for comparison, never for
-assertions.
+"""Benchmark of speed: one training step's time, compile time and memory. Numbers for comparison,
+never for assertions.
 """
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nestedvi.densities.gaussian import DiagonalNormal
+from nestedvi.grid.cells import recorded
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.storage.files import provenance
@@ -70,7 +71,7 @@ def bench_step(config: StepBench) -> dict[str, Any]:
         times.append((time.perf_counter() - began) / config.steps)
     times = times[2:]
     return {
-        **asdict(config),
+        **recorded(config),
         "step_seconds_median": statistics.median(times),
         "step_seconds_min": min(times),
         "step_seconds_max": max(times),

@@ -1,5 +1,5 @@
-"""How well is log Z found on targets where it is known: ours, learned and not, beside BlackJAX's
-adaptive tempered SMC.
+"""Benchmark of accuracy: errors of log Z on targets where it is known, of `sample` with and without
+learning and of BlackJAX's adaptive tempered SMC. Its table and figure are in `bench.report`.
 
 One configuration for all targets, every run from nothing: what a run learns is in its cost.
 """
@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from nestedvi._types import Key
+from nestedvi.bench.blackjax import answer_blackjax
 from nestedvi.bench.report import errors_figure, targets_table
-from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import UnknownNameError
 from nestedvi.grid.cells import cell_key, public, run_cached
-from nestedvi.inference.answer import Answer, AnswerFunction, Cost, Request
+from nestedvi.grid.progress import GridProgress
+from nestedvi.inference.answer import AnswerFunction, Cost, Request
 from nestedvi.inference.posterior import make_posterior
 from nestedvi.inference.sample import ANSWERS
 from nestedvi.plot.figures import save_figure
-from nestedvi.progress import GridProgress
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.targets import Target, get_target, rotated
 
@@ -41,9 +39,6 @@ _TARGETS = (
 )
 _ROTATED = "-rotated"
 _SEED_OF_ROTATION = 1
-# BlackJAX tunes the metric from the particles as we do, but no step size: this one, in units of
-# their spread, suits most targets.
-_PEER_STEP, _PEER_MOVES, _PEER_ESS, _LEAPS = 0.3, 3, 0.8, 10
 
 
 @dataclass(frozen=True)
@@ -76,54 +71,6 @@ def find_target(name: str) -> Target:
     return get_target(name)
 
 
-def answer_blackjax(key: Key, request: Request) -> Answer:
-    """BlackJAX's adaptive tempered SMC from the same base as ours, with Hamiltonian moves in a
-    metric from the particles.
-    """
-    import blackjax
-    from blackjax.smc import resampling
-    from blackjax.smc.tuning.from_particles import particles_covariance_matrix
-
-    dim, num_particles = request.dim, request.num_particles
-    base = ScaleMixture(dim)
-
-    def covariance(z):
-        return particles_covariance_matrix(z).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
-
-    def shared(z):
-        return {"inverse_mass_matrix": covariance(z)[None]}
-
-    kernel = blackjax.hmc.build_kernel()
-
-    def move(key, state, log_density, inverse_mass_matrix):
-        return kernel(key, state, log_density, _PEER_STEP, inverse_mass_matrix, _LEAPS)
-
-    key_start, key_run = jax.random.split(key)
-    start = jax.vmap(base.sample)(jax.random.split(key_start, num_particles))
-    algorithm = blackjax.inner_kernel_tuning(
-        smc_algorithm=blackjax.adaptive_tempered_smc,
-        logprior_fn=base.log_gamma,
-        loglikelihood_fn=lambda z: request.density.log_gamma(z) - base.log_gamma(z),
-        mcmc_step_fn=move,
-        mcmc_init_fn=blackjax.hmc.init,
-        resampling_fn=resampling.systematic,
-        mcmc_parameter_update_fn=lambda key, state, info: shared(state.particles),
-        initial_parameter_value=shared(start),
-        target_ess=_PEER_ESS,
-        num_mcmc_steps=_PEER_MOVES,
-    )
-    step = jax.jit(algorithm.step)
-    state, log_Z, levels = algorithm.init(start), 0.0, 0
-    while float(state.sampler_state.tempering_param) < 1 and levels < 200:
-        key_run, key_step = jax.random.split(key_run)
-        state, info = step(key_step, state)
-        log_Z, levels = log_Z + float(info.log_likelihood_increment), levels + 1
-    log_w = jnp.log(jnp.maximum(state.sampler_state.weights, 1e-30)) + log_Z + np.log(num_particles)
-    # The likelihood at every temperature; its tempering takes one value more.
-    cost = Cost(0.0, levels * _PEER_MOVES * (_LEAPS + 1), 2.0 * levels)
-    return Answer(state.sampler_state.particles, log_w, log_Z, float("nan"), cost=cost)
-
-
 METHODS: dict[str, AnswerFunction] = {**ANSWERS, "blackjax": answer_blackjax}
 
 
@@ -133,7 +80,7 @@ def run_target(
     """One row: all runs of a method on a target."""
     target = find_target(name)
     request = Request(target.build(), target.dim, config.particles)
-    errors, stderrs, shares, khats, costs, seconds, said = [], [], [], [], [], [], []
+    errors, stderrs, shares, khats, costs, seconds, diagnoses = [], [], [], [], [], [], []
     for i in range(config.seeds):
         began = time.perf_counter()
         key = jax.random.fold_in(cell_key(config.seed, f"{name} {method}"), i)
@@ -145,7 +92,7 @@ def run_target(
         shares.append(100 * posterior.ess / config.particles)
         khats.append(posterior.khat)
         costs.append(answer.cost or Cost(np.nan, np.nan, np.nan))
-        said.append(list(posterior.diagnosis))
+        diagnoses.append(list(posterior.diagnosis))
     absolute = np.abs(errors)
     worst = int(np.argmax(absolute))
     row = {
@@ -159,7 +106,7 @@ def run_target(
         "mean_error": np.mean(errors),
         "worst_error": errors[worst],
         "worst_stderr": stderrs[worst],
-        "worst_diagnosis": said[worst],
+        "worst_diagnosis": diagnoses[worst],
         "ess_percent": np.mean(shares),
         "gradients_learning": np.mean([cost.learning for cost in costs]),
         "gradients_sampling": np.mean([cost.sampling for cost in costs]),
@@ -168,7 +115,7 @@ def run_target(
         "seconds": float(np.median(seconds[1:])) if len(seconds) > 1 else seconds[0],
         "runs": [
             {"error": e, "stderr": s, "khat": k, "diagnosis": d}
-            for e, s, k, d in zip(errors, stderrs, khats, said, strict=True)
+            for e, s, k, d in zip(errors, stderrs, khats, diagnoses, strict=True)
         ],
     }
     return row, {"errors": np.asarray(errors)}

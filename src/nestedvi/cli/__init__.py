@@ -1,1 +1,3 @@
-"""Last station: the command line. Arguments become experiments; it has no defaults of its own."""
+"""Last station: the command line, one file a group of commands. Arguments become configurations; it
+has no defaults of its own, and help reads those of the configurations.
+"""

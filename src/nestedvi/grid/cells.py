@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.storage.files import write_atomic, write_json
 
-__all__ = ["cell_key", "fingerprint", "public", "run_cached"]
+__all__ = ["Result", "cell_key", "fingerprint", "public", "recorded", "run_cached"]
 
 Arrays = dict[str, np.ndarray]
 Result = tuple[dict[str, Any], Arrays]
+
+
+def recorded(config: Any) -> dict[str, Any]:
+    """A configuration (a dataclass) as result files hold it. They call the order of execution
+    "schedule", as they did before temperatures had schedules: old and new results stay comparable.
+    """
+    return {"schedule" if name == "order" else name: x for name, x in asdict(config).items()}
 
 
 def fingerprint(content: dict[str, Any]) -> str:

@@ -13,17 +13,19 @@ from nestedvi.paths.schedules import AbstractSchedule
 __all__ = ["Annealing", "log_geometric"]
 
 
-def log_geometric(beta: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
-    """log γ_β = (1 − β) log base + β log target at one point, with 0 · (−inf) = 0.
-
-    Where γ_β is zero its derivatives are 0, so that a weight of zero silences them.
+def _power(beta: Scalar, log_density: Scalar) -> Scalar:
+    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero
+    silences them.
     """
-    no_base, no_target = jnp.isneginf(log_base), jnp.isneginf(log_target)
-    value = (1 - beta) * jnp.where(no_base, 0.0, log_base) + beta * jnp.where(
-        no_target, 0.0, log_target
+    dead = jnp.isneginf(log_density)
+    return jnp.where(
+        dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density)
     )
-    excluded = (no_base & (beta != 1)) | (no_target & (beta != 0))
-    return jnp.where(excluded, -jnp.inf, value)
+
+
+def log_geometric(beta: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
+    """log γ_β = (1 − β) log base + β log target, at one point."""
+    return _power(1 - beta, log_base) + _power(beta, log_target)
 
 
 class Annealing(AbstractFixedSupportPath):

@@ -1,201 +1,117 @@
-"""Tables and figures of the annealing experiment, from the numbers that it recorded."""
+"""Which cells go into which table and figure of the annealing experiment. Everything is made from
+what cells recorded: nothing is trained or sampled here.
+"""
 
-from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
-from nestedvi.plot.figures import ACCENT, INK, QUIET, draw_density, draw_particles, draw_schedules
+from nestedvi.densities.gaussian import DiagonalNormal
+from nestedvi.methods import METHODS
+from nestedvi.paper.annealing.cells import SAMPLES, SAMPLES_FLOW
+from nestedvi.paper.annealing.config import AnnealingConfig
+from nestedvi.paper.annealing.figures import (
+    large_k_figure,
+    schedule_figure,
+    targets_figure,
+    training_figure,
+)
+from nestedvi.paper.annealing.quadrature import neighbour_kl
+from nestedvi.paper.annealing.tables import PAPER, budget_table, large_k_table, results_table
+from nestedvi.paths.annealing import Annealing
+from nestedvi.paths.schedules import GivenSchedule, LinearSchedule
+from nestedvi.plot.figures import sampling_figure, save_figure
+from nestedvi.targets import TARGETS, get_target
 
-__all__ = [
-    "budget_table",
-    "large_k_figure",
-    "large_k_table",
-    "results_table",
-    "schedule_figure",
-    "targets_figure",
-    "training_figure",
-]
+__all__ = ["draw_figures", "neighbour_kls", "tables_text"]
 
-Row = Mapping[str, Any]
+Arrays = dict[str, np.ndarray]
 
-_COLOURS = (QUIET, "#e09f3e", INK, "#2a9d8f", "#7b4f9e", ACCENT)
-
-
-def results_table(
-    rows: Sequence[Row],
-    labels: Mapping[str, str],
-    paper: Mapping[tuple[str, int], tuple[float, int]],
-) -> str:
-    """Ours beside the paper's, log Ẑ / ESS %, one row a method and one column a K."""
-    levels = sorted({row["K"] for row in rows})
-    lines = [
-        "| log Ẑ / ESS % (paper's in brackets) | " + " | ".join(f"K = {k}" for k in levels) + " |"
-    ]
-    lines.append("|---" * (len(levels) + 1) + "|")
-    for method in dict.fromkeys(row["method"] for row in rows):
-        cells = []
-        for k in levels:
-            found = [row for row in rows if (row["method"], row["K"]) == (method, k)]
-            cells.append(_cell(found[0], paper.get((method, k))) if found else "")
-        lines.append(f"| {labels[method]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+# Half the side of the square that figures show, and of the one that KLs are integrated over.
+_SHOWN, _INTEGRATED = 15.0, 25.0
+_LEARNED = ("nvi-star", "nvir-star")
+_CURVES = ("svi", "vsmc", "nvi", "nvir", "nvi-star", "nvir-star")
 
 
-def _cell(row: Row, paper: tuple[float, int] | None) -> str:
-    ours = (
-        f"{row['log_Z_hat_mean']:.3f} ± {row['log_Z_hat_std']:.3f} / {row['ess_percent']:.1f} ±"
-        f" {row['ess_percent_std']:.1f}"
-    )
-    return ours + (f" ({paper[0]:.2f} / {paper[1]})" if paper else " (–)")
+def tables_text(content: dict[str, Any]) -> str:
+    """The content of `table.md`: the paper's table, and what lies beyond it if it was run."""
+    labels = {name: method.label for name, method in METHODS.items()}
+    parts = ["# Annealing: log Ẑ and ESS", results_table(content["rows"], labels, PAPER)]
+    if content["large_k"]:
+        parts += [
+            "# Many levels, NVIR*, level-parallel training",
+            large_k_table(content["large_k"]),
+        ]
+        parts += ["# Training budgets, cosine decay", budget_table(content["budget"], labels)]
+    return "\n\n".join(parts)
 
 
-def schedule_figure(schedules: Row, kls: Row) -> Figure:
-    """Left: schedules with two standard deviations. Right: KL between neighbouring targets, mean
-    over restarts.
+def draw_figures(
+    folder: Path,
+    config: AnnealingConfig,
+    content: dict[str, Any],
+    arrays: dict[str, Arrays],
+    kls: dict[str, np.ndarray],
+) -> None:
+    """Draws every figure that there are cells for; `arrays` are those of each cell, by its name,
+    and `kls` are those of `neighbour_kls`.
     """
-    figure = Figure(figsize=(8.5, 3.2), layout="constrained")
-    left, right = np.ravel(figure.subplots(1, 2))
-    draw_schedules(left, dict(schedules))
-    for (label, values), colour in zip(kls.items(), (QUIET, ACCENT, INK, "#2a9d8f"), strict=False):
-        values = np.atleast_2d(np.asarray(values))
-        k = np.arange(2, values.shape[1] + 2)
-        right.errorbar(
-            k,
-            values.mean(axis=0),
-            yerr=2 * values.std(axis=0),
-            fmt="o-",
-            ms=3,
-            color=colour,
-            label=label,
-        )
-    right.set(
-        xlabel="level k",
-        ylabel="KL(π_{k−1} ‖ π_k)",
-        title="distance between neighbouring targets",
-        yscale="log",
-    )
-    right.legend(frameon=False)
-    return figure
+    at_top = _arrays_at_top(config, arrays)
+    for name, methods in (("samples", SAMPLES), ("samples_flow", SAMPLES_FLOW)):
+        shown = [(METHODS[m].label, _panels(at_top[m])) for m in methods if m in at_top]
+        if shown:
+            save_figure(sampling_figure(shown, limit=_SHOWN), folder / f"{name}.png")
+    figure = schedule_figure(_schedules(config, arrays), kls)
+    save_figure(figure, folder / "schedules.png")
+    curves = {METHODS[m].label: at_top[m]["ess_rolling"] for m in _CURVES if m in at_top}
+    if curves:
+        save_figure(training_figure(curves, config.iterations), folder / "training_ess.png")
+    if content["large_k"]:
+        entries = [
+            _target_entry(arrays[f"target-{name}"], name, limit)
+            for name, _, limit in config.targets
+        ]
+        save_figure(targets_figure(entries), folder / "targets.png")
+        figure = large_k_figure(content["large_k"], TARGETS["ring"].log_Z)
+        save_figure(figure, folder / "large_k.png")
 
 
-def training_figure(curves: Row, iterations: int) -> Figure:
-    """ESS % during training, mean ± two standard deviations over restarts of a rolling average; one
-    panel a method.
-    """
-    figure = Figure(
-        figsize=(2.6 * min(3, len(curves)), 2.1 * -(-len(curves) // 3)), layout="constrained"
-    )
-    panels = np.ravel(
-        figure.subplots(
-            -(-len(curves) // 3), min(3, len(curves)), sharex=True, sharey=True, squeeze=False
-        )
-    )
-    for axes, (label, values), colour in zip(panels, curves.items(), _COLOURS * 2, strict=False):
-        values = np.asarray(values)
-        # A rolling mean over 100 steps exists from step 100 on.
-        x = np.linspace(min(100, iterations), iterations, len(values))
-        mean, spread = values.mean(axis=1), 2 * values.std(axis=1)
-        axes.plot(x, mean, color=colour)
-        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)
-        axes.set(title=label, ylim=(0, 100))
-    for axes in panels[len(curves) :]:
-        axes.set_axis_off()
-    figure.supxlabel("training step")
-    figure.supylabel("ESS %")
-    return figure
+def neighbour_kls(config: AnnealingConfig, arrays: dict[str, Arrays]) -> dict[str, np.ndarray]:
+    """KL between neighbouring targets of each schedule at the largest K, one row a restart."""
+    return {
+        name: np.stack([_kls_of(config, betas) for betas in np.atleast_2d(rows)])
+        for name, rows in _schedules(config, arrays).items()
+    }
 
 
-def targets_figure(
-    entries: Sequence[tuple[str, Callable[[np.ndarray], Any], Any, Any, float]],
-) -> Figure:
-    """Each target's density beside weighted samples: entries are (name, log density, particles,
-    weights, limit).
-    """
-    figure = Figure(figsize=(2.4 * 2 * len(entries), 2.6), layout="constrained")
-    panels = np.ravel(figure.subplots(1, 2 * len(entries)))
-    for i, (name, log_gamma, z, weights, limit) in enumerate(entries):
-        draw_density(panels[2 * i], log_gamma, limit=limit, title=f"{name}: density")
-        draw_particles(panels[2 * i + 1], z, weights, limit=limit, title=f"{name}: NVIR*")
-    return figure
+def _arrays_at_top(config: AnnealingConfig, arrays: dict[str, Arrays]) -> dict[str, Arrays]:
+    """Arrays of the table's cells at the largest K, by method: what the paper's figures show."""
+    names = {method: f"{method}-K{max(config.levels)}" for method in config.methods}
+    return {method: arrays[name] for method, name in names.items() if name in arrays}
 
 
-def large_k_figure(rows: Sequence[Row], log_Z: float) -> Figure:
-    """log Ẑ, ESS, time a step and memory against K."""
-    figure = Figure(figsize=(11, 2.8), layout="constrained")
-    panels = np.ravel(figure.subplots(1, 4))
-    k = [row["K"] for row in rows]
-    style = {"marker": "o", "ms": 3, "color": INK}
-    panels[0].errorbar(
-        k, [r["log_Z_hat_mean"] for r in rows], yerr=[2 * r["log_Z_hat_std"] for r in rows], **style
-    )
-    panels[0].axhline(log_Z, color=ACCENT, lw=0.8)
-    panels[0].set(title="log Ẑ")
-    panels[1].errorbar(
-        k, [r["ess_percent"] for r in rows], yerr=[2 * r["ess_percent_std"] for r in rows], **style
-    )
-    panels[1].set(title="ESS %", ylim=(0, 102))
-    panels[2].plot(k, [1e6 * (r["step_seconds"] or np.nan) for r in rows], **style)
-    panels[2].set(title="µs a training step", yscale="log")
-    for name, colour in (("level_parallel_temp_bytes", INK), ("sequential_temp_bytes", ACCENT)):
-        panels[3].plot(
-            k,
-            [r[name] / 1e6 for r in rows],
-            marker="o",
-            ms=3,
-            color=colour,
-            label=name.split("_temp")[0].replace("_", "-"),
-        )
-    panels[3].set(title="XLA temporaries, MB", yscale="log")
-    panels[3].legend(frameon=False)
-    for axes in panels:
-        axes.set(xscale="log", xlabel="K", xticks=k, xticklabels=[str(x) for x in k])
-        axes.minorticks_off()
-    return figure
+def _schedules(config: AnnealingConfig, arrays: dict[str, Arrays]) -> dict[str, np.ndarray]:
+    at_top = _arrays_at_top(config, arrays)
+    linear = {"linear": np.asarray(LinearSchedule(max(config.levels)).betas())}
+    return linear | {METHODS[m].label: at_top[m]["betas"] for m in _LEARNED if m in at_top}
 
 
-def large_k_table(rows: Sequence[Row]) -> str:
-    """The numbers of `large_k_figure`."""
-    lines = [
-        (
-            "| K | particles | log Ẑ | ESS % | µs a step | training s | temporaries level-parallel"
-            " | sequential |"
-        ),
-        "|---" * 8 + "|",
-    ]
-    for r in rows:
-        sizes = " | ".join(
-            f"{r[n] / 1e6:.2f} MB" for n in ("level_parallel_temp_bytes", "sequential_temp_bytes")
-        )
-        quality = (
-            f"{r['log_Z_hat_mean']:.3f} ± {r['log_Z_hat_std']:.3f} | {r['ess_percent']:.1f} ±"
-            f" {r['ess_percent_std']:.1f}"
-        )
-        step = 1e6 * (r["step_seconds"] or np.nan)
-        lines.append(
-            f"| {r['K']} | {r['particles']} | {quality} | {step:.0f} | {r['train_seconds']:.0f} |"
-            f" {sizes} |"
-        )
-    return "\n".join(lines) + "\n"
+def _kls_of(config: AnnealingConfig, betas: np.ndarray) -> np.ndarray:
+    # A learned end point is one up to rounding; the given schedule wants it exact.
+    exact = np.concatenate([[0.0], betas[1:-1], [1.0]])
+    initial = DiagonalNormal(jnp.zeros(2), config.initial_scale)
+    path = Annealing(initial, get_target("ring").build(), GivenSchedule(exact))
+    return neighbour_kl(path, limit=_INTEGRATED)
 
 
-def budget_table(rows: Sequence[Row], labels: Mapping[str, str]) -> str:
-    """Training budgets in particle moves, the smallest first, and which of them reach the goal."""
-    lines = [
-        "| | K | particles | steps | Adam | particle moves | log Ẑ | ESS % | reached |",
-        "|---" * 9 + "|",
-    ]
-    for r in sorted(rows, key=lambda r: r["particle_moves"]):
-        head = (
-            f"| {labels[r['method']]} | {r['K']} | {r['particles']} | {r['iterations']} |"
-            f" {r['learning_rate']:g} | "
-        )
-        found = (
-            f"{r['log_Z_hat_mean']:.3f} ± {r['log_Z_hat_std']:.3f} | {r['ess_percent']:.1f} ±"
-            f" {r['ess_percent_std']:.1f}"
-        )
-        lines.append(
-            f"{head}{r['particle_moves']:,} | {found} | {'yes' if r['reached'] else 'no'} |"
-        )
-    return "\n".join(lines) + "\n"
+def _target_entry(arrays: Arrays, name: str, limit: float) -> tuple[Any, ...]:
+    log_gamma = jax.vmap(get_target(name).build().log_gamma)
+    return name, log_gamma, arrays["z"][-1], arrays["weights"][-1], limit
+
+
+def _panels(arrays: Arrays) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    levels = zip(arrays["z"], arrays["weights"], strict=True)
+    return [(f"k = {k}", z, weights) for k, (z, weights) in enumerate(levels, start=1)]

@@ -22,6 +22,7 @@ import optax
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.errors import NonFiniteGradientError, UnknownNameError
 from nestedvi.grid.cells import cell_key, public, run_cached
+from nestedvi.grid.progress import GridProgress
 from nestedvi.kernels.base import stack
 from nestedvi.paper.bgmm_vae.clusters import confusion, match_clusters, total_variation
 from nestedvi.paper.bgmm_vae.inference import (
@@ -43,7 +44,7 @@ from nestedvi.paper.bgmm_vae.report import (
     results_table,
 )
 from nestedvi.plot.figures import save_figure
-from nestedvi.progress import GridProgress, Stretch
+from nestedvi.progress import Stretch
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.train.loop import Training, train
 from nestedvi.train.surrogate_learner import SurrogateLearner

@@ -23,6 +23,7 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.evaluation.evaluate import evaluate
 from nestedvi.evaluation.instances import evaluate_instances
 from nestedvi.grid.cells import cell_key, fingerprint, public, run_cached
+from nestedvi.grid.progress import GridProgress
 from nestedvi.paper.hmm.linear_gaussian import LinearGaussian, particle_filter
 from nestedvi.paper.hmm.model import (
     BackwardRecursion,
@@ -47,7 +48,6 @@ from nestedvi.particles.genealogy import trajectories
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.global_variables import AbstractMessages, NoMessages
 from nestedvi.plot.figures import save_figure
-from nestedvi.progress import GridProgress
 from nestedvi.sampler.nested import restart, run
 from nestedvi.smc.random_walk import tempered_smc
 from nestedvi.storage.files import output_folder, provenance, write_atomic, write_json, write_text

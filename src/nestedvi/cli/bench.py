@@ -1,0 +1,88 @@
+"""`nestedvi bench`: speed of a training step, and errors where log Z is known."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nestedvi.cli.options import (
+    Json,
+    Order,
+    Seed,
+    configured_by,
+    err_console,
+    given,
+    names_in,
+    out_console,
+    print_json,
+)
+
+__all__ = ["bench"]
+
+bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
+
+
+@bench.command(cls=configured_by("nestedvi.bench.step:StepBench"))
+def step(
+    method: Annotated[str | None, typer.Option(help="A method id; see 'nestedvi methods'.")] = None,
+    levels: Annotated[int | None, typer.Option(help="K, the number of densities.")] = None,
+    particles: Annotated[int | None, typer.Option(help="S, the particles at every level.")] = None,
+    order: Order = None,
+    steps: Annotated[int | None, typer.Option(help="Steps in one timed chunk.")] = None,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Time one training step on the ring: median after warm-up, compile time, XLA temporary
+    bytes.
+    """
+    from nestedvi.bench.step import StepBench, bench_step
+
+    sizes = given(levels=levels, particles=particles, steps=steps)
+    config = StepBench(**given(method=method, order=order, seed=seed), **sizes)
+    result = bench_step(config)
+    if as_json:
+        print_json(result)
+        return
+    out_console.print(_step_table(config, result))
+
+
+def _step_table(config: Any, result: dict[str, Any]) -> Table:
+    title = f"{config.method}, K = {config.levels}, {config.particles} particles, {config.order}"
+    table = Table(title=title, show_header=False, title_justify="left")
+    micro = {name: 1e6 * result[f"step_seconds_{name}"] for name in ("median", "min", "max")}
+    table.add_row("step", f"{micro['median']:.0f} µs   ({micro['min']:.0f} … {micro['max']:.0f})")
+    table.add_row("compilation", f"{result['compile_seconds']:.2f} s")
+    table.add_row("XLA temporaries", f"{result['xla_temp_bytes']:,} bytes")
+    table.add_row("parameters", f"{result['parameter_bytes']:,} bytes")
+    return table
+
+
+@bench.command(cls=configured_by("nestedvi.bench.targets:TargetsConfig"))
+def targets(
+    targets: Annotated[
+        str | None, typer.Option(help="Targets, separated by commas; -rotated turns one.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Ways of answering, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Independent runs of each.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles that a run returns.")] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for targets.json, targets.md and targets.png.")
+    ] = "nestedvi-benchmarks",
+    seed: Seed = None,
+) -> None:
+    """Errors of log Z where it is known: learned, tempered SMC, and BlackJAX's (needs the extras
+    mcmc and targets).
+
+    Every target and method is kept when it is done: the same command goes on after Ctrl-C.
+    """
+    from nestedvi.bench.targets import TargetsConfig, bench_targets
+
+    sizes = given(seeds=seeds, particles=particles, seed=seed)
+    config = TargetsConfig(**given(targets=names_in(targets), methods=names_in(methods)), **sizes)
+    bench_targets(config, out, console=err_console)
+    out_console.print(
+        (Path(out) / "targets.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )

@@ -1,0 +1,79 @@
+"""`nestedvi methods` and `nestedvi targets`: the two tables that the library is built from."""
+
+from typing import Any
+
+from nestedvi.cli.options import Json, out_console, print_json, table_with_head
+
+__all__ = ["methods", "targets"]
+
+_SYMBOLS = {"initial": "q₁", "forward": "q", "reverse": "r", "path": "γ"}
+
+
+def methods(as_json: Json = False) -> None:
+    """Print the methods table: what each method is made of."""
+    from nestedvi.methods import METHODS
+
+    rows = [_method_row(name, method) for name, method in METHODS.items()]
+    if as_json:
+        print_json({"rows": rows})
+        return
+    table = table_with_head("Methods (--json says more)")
+    columns = ("id", "label", "path", "kernels", "resampling", "minimises", "learns")
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("id", "label"))
+    for row in rows:
+        table.add_row(
+            *(" ".join(x) if isinstance(x, list) else str(x) for x in (row[c] for c in columns))
+        )
+    out_console.print(table)
+
+
+def _method_row(name: str, method: Any) -> dict[str, Any]:
+    from nestedvi.train.objective import GROUPS
+
+    when = method.resampling.when
+    row = {
+        "id": name,
+        "label": method.label,
+        "path": method.path,
+        "kernels": method.kernels,
+        "resampling": when if isinstance(when, str) else f"ESS < {when:.0%}",
+        "scheme": type(method.resampling.scheme).__name__.lower(),
+        "minimises": "",
+        "weights": "",
+        "learns": [],
+        "about": method.about,
+    }
+    if method.objective is not None:
+        objective = method.make_objective()
+        bound = objective.kind == "bound"
+        row["minimises"] = "−log Ẑ" if bound else objective.divergence.label
+        row["weights"] = objective.weights
+        row["learns"] = [_SYMBOLS[group] for group in GROUPS if group in objective.learn]
+    return row
+
+
+def targets(as_json: Json = False) -> None:
+    """Print the built-in targets: dimension, log Z and where that number comes from."""
+    from nestedvi.targets import TARGETS
+
+    columns = ("dim", "log_Z", "source", "about")
+    rows = [
+        {"id": name, **{column: getattr(target, column) for column in columns}}
+        for name, target in TARGETS.items()
+    ]
+    if as_json:
+        print_json({"rows": rows})
+        return
+    table = table_with_head("Targets")
+    for column in ("id", "dim", "log Z", "source", "about"):
+        table.add_column(
+            column,
+            no_wrap=column == "id",
+            justify="right" if column in ("dim", "log Z") else "left",
+        )
+    for row in rows:
+        table.add_row(
+            row["id"], str(row["dim"]), f"{row['log_Z']:.6g}", row["source"], row["about"]
+        )
+    out_console.print(table)

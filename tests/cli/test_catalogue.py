@@ -1,0 +1,55 @@
+"""`nestedvi methods` and `nestedvi targets`: the tables, and the same as JSON."""
+
+import json
+
+import nestedvi as nvi
+from nestedvi.cli.main import app
+from tests.helpers.command_line import RUNNER
+
+
+def test_methods_are_listed():
+    result = RUNNER.invoke(app, ["methods"])
+    assert result.exit_code == 0
+    first_words = {line.split()[0] for line in result.output.splitlines() if line.split()}
+    assert set(nvi.METHODS) <= first_words
+
+
+def test_methods_as_json():
+    rows = json.loads(RUNNER.invoke(app, ["methods", "--json"]).output)["rows"]
+    assert [row["id"] for row in rows] == list(nvi.METHODS)
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["nvir-star"] == {
+        "id": "nvir-star",
+        "label": "NVIR*",
+        "path": "learned",
+        "kernels": "gaussian",
+        "resampling": "always",
+        "scheme": "systematic",
+        "minimises": "reverse-kl",
+        "weights": "normalised",
+        "learns": ["q", "r", "γ"],
+        "about": nvi.METHODS["nvir-star"].about,
+    }
+    assert (
+        by_id["smc-random-walk"]["resampling"] == "ESS < 50%"
+        and by_id["smc-random-walk"]["learns"] == []
+    )
+
+
+def test_targets_are_listed(command, monkeypatch):
+    monkeypatch.setattr("nestedvi.cli.options.out_console.width", 200)
+    code, stdout, _ = command("targets")
+    assert code == 0
+    for name, target in nvi.targets.TARGETS.items():
+        line = next(line for line in stdout.splitlines() if line.split()[:1] == [name])
+        assert f"{target.log_Z:.6g}" in line and str(target.dim) in line
+    _, stdout, _ = command("targets", "--json")
+    rows = json.loads(stdout)["rows"]
+    assert [row["id"] for row in rows] == list(nvi.targets.TARGETS)
+    assert rows[1] == {
+        "id": "funnel",
+        "dim": 10,
+        "log_Z": 0.0,
+        "source": "closed form",
+        "about": "Neal's funnel",
+    }
