@@ -12,7 +12,7 @@ from nestedvi.inference.batches import answer_from_runs, run_batches
 from nestedvi.inference.coordinates import Located
 from nestedvi.inference.search import doubts, search
 from nestedvi.methods import build, get_method
-from nestedvi.sampler.nested import support_doubts
+from nestedvi.sampler.checks import support_warnings
 from nestedvi.smc.tempering import Plan
 from nestedvi.train.fit import fit
 
@@ -52,5 +52,5 @@ def answer_by_method(key: Key, request: Request) -> Answer:
         }
         sampler = fit(key_fit, sampler, row.make_objective(), **training).sampler
     runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
-    said = (*doubts(found), *support_doubts(sampler, runs.info))
+    said = (*doubts(found), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(diagnosis=said, sampler=sampler)

@@ -22,15 +22,8 @@ from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
-from nestedvi.sampler.nested import (
-    NestedSampler,
-    Shared,
-    Stacked,
-    level_arrays,
-    level_noise,
-    prepare,
-    run,
-)
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, level_arrays
+from nestedvi.sampler.run import level_noise, prepare, run
 from nestedvi.train.learner import Gradient
 from nestedvi.train.objective import Objective
 

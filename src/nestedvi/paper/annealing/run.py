@@ -37,7 +37,8 @@ from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import GivenSchedule, LinearSchedule
 from nestedvi.plot.figures import sampling_figure, save_figure
 from nestedvi.progress import GridProgress, Task
-from nestedvi.sampler.nested import NestedSampler, restart, run
+from nestedvi.sampler.nested import NestedSampler, restart
+from nestedvi.sampler.run import run
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.targets.classic import TARGETS, get_target
 from nestedvi.train.fit import Fit, fit
