@@ -12,13 +12,13 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.particles.resampling import Particles
-from nestedvi.train.schedules import initial_population
+from nestedvi.train.orders import initial_population
 from tests.helpers.finite import Table
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 ALL = ("initial", "forward", "reverse", "path")
-gradient = eqx.filter_jit(nvi.train.schedules.gradient)
+gradient = eqx.filter_jit(nvi.train.orders.gradient)
 
 
 def gaussian(key, dim=1):
@@ -264,9 +264,7 @@ def test_first_level_is_a_mean_not_a_sum(key):
     for num in (5, 80):
         grads = jax.jit(
             jax.vmap(
-                lambda k, n=num: (
-                    nvi.train.schedules.gradient(k, sampler, objective, n).grads.initial
-                )
+                lambda k, n=num: nvi.train.orders.gradient(k, sampler, objective, n).grads.initial
             )
         )(keys)
         got = np.stack([np.asarray(grads.loc[:, 0]), np.asarray(grads.log_scale[:, 0])], axis=1)
@@ -356,14 +354,14 @@ def test_level_parallel_has_the_sequential_expectation(resampling, key, x64):
         keys = jax.random.split(key, 3)
         population = initial_population(keys[0], sampler, "level-parallel", 6)
         for k in keys[1:]:
-            result = nvi.train.schedules.gradient(
+            result = nvi.train.orders.gradient(
                 k, sampler, objective, 6, order="level-parallel", population=population
             )
             population = result.carry
         return result.grads, jnp.exp(result.info.log_Z_hat)
 
     def sequential(key):
-        result = nvi.train.schedules.gradient(key, sampler, objective, 6)
+        result = nvi.train.orders.gradient(key, sampler, objective, 6)
         return result.grads, jnp.exp(result.info.log_Z_hat)
 
     keys = jax.random.split(key, (2, KEYS))
@@ -385,7 +383,7 @@ def ratios(key, old, new, log_Z, forget):
         population = initial_population(key_old, old, "level-parallel", 6)
         if forget:
             population = population._replace(path=eqx.filter(new.path, eqx.is_array))
-        result = nvi.train.schedules.gradient(
+        result = nvi.train.orders.gradient(
             key_new, new, nvi.Objective(), 6, order="level-parallel", population=population
         )
         return jnp.exp(result.info.log_Z_hat - log_Z)
@@ -437,20 +435,18 @@ def test_level_parallel_needs_equal_levels(key):
 
 def test_schedules_that_would_change_nothing_are_refused(key):
     with pytest.raises(ValueError, match=r"A bound runs through all levels at once: 'two-phase'"):
-        nvi.train.schedules.gradient(
+        nvi.train.orders.gradient(
             key, nvi_sampler(), nvi.Objective(kind="bound"), 4, order="two-phase"
         )
     with pytest.raises(ValueError, match=r"unequal kinds run one by one: 'two-phase'"):
-        nvi.train.schedules.gradient(
-            key, untied(nvi_sampler()), nvi.Objective(), 4, order="two-phase"
-        )
+        nvi.train.orders.gradient(key, untied(nvi_sampler()), nvi.Objective(), 4, order="two-phase")
 
 
 @pytest.mark.parametrize("call", ["gradient", "population"])
 def test_unknown_schedule(call, key):
     with pytest.raises(nvi.errors.UnknownNameError, match="two-phase"):
         if call == "gradient":
-            nvi.train.schedules.gradient(key, nvi_sampler(), nvi.Objective(), 4, order="two_phase")
+            nvi.train.orders.gradient(key, nvi_sampler(), nvi.Objective(), 4, order="two_phase")
         else:
             initial_population(key, nvi_sampler(), "two_phase", 4)
 

@@ -23,7 +23,8 @@ from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective, as_objective
-from nestedvi.train.schedules import get_order, gradient, step_measures
+from nestedvi.train.orders import get_order, gradient
+from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
 

@@ -19,7 +19,8 @@ from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective, as_objective
-from nestedvi.train.schedules import gradient, initial_population, step_measures
+from nestedvi.train.orders import gradient, initial_population
+from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["Fit", "Record", "Trainer", "fit"]
 

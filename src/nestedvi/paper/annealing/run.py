@@ -42,7 +42,7 @@ from nestedvi.sampler.run import run
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 from nestedvi.targets.classic import TARGETS, get_target
 from nestedvi.train.fit import Fit, fit
-from nestedvi.train.schedules import get_order
+from nestedvi.train.orders import get_order
 
 __all__ = ["PAPER", "AnnealingConfig", "Cell", "quick_config", "reproduce_annealing"]
 
