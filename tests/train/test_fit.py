@@ -308,7 +308,7 @@ def test_restarts_need_a_stacked_sampler():
         train(2, restarts=4)
 
 
-def test_unknown_schedules_are_refused():
+def test_unknown_orders_are_refused():
     with pytest.raises(nvi.errors.UnknownNameError, match="'sequential'"):
         train(2, order="sequentiel")
 

@@ -97,7 +97,7 @@ class AmortisedTrainer(AbstractLearner):
         self.num_levels = 1
 
     def _check_program(self) -> None:
-        """Says what does not fit before anything is compiled."""
+        """Refuses a program that does not fit before anything is compiled."""
         one = (lambda x: x) if self.restarts is None else (lambda x: x[0])
 
         def check(params, fixed, data):

@@ -123,7 +123,7 @@ class Trainer(AbstractLearner):
                 f"Nothing to learn: no parameters in the groups {sorted(objective.learn)} of this"
                 " sampler. Plain AIS and SMC are run with evaluate(), not fitted."
             )
-        # Options that contradict the sampler's kernels are said before anything is compiled.
+        # Options that contradict the sampler's kernels are refused before anything is compiled.
         for k in range(2, one.num_levels + 1):
             objective.gradient_rule(one.level(k).transition)
         self.adopt(sampler, trainable)
