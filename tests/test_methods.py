@@ -41,7 +41,7 @@ LABELS = {
 def shallow_flows(monkeypatch):
     """Two layers in place of the paper's 32: the same code in less compilation."""
     monkeypatch.setitem(
-        nvi.methods.KERNELS, "flow", lambda dim, key: nvi.PlanarFlow(dim, 2, key=key)
+        nvi.methods.KERNELS, "flow", lambda key, dim: nvi.PlanarFlow(dim, 2, key=key)
     )
 
 
