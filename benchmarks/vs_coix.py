@@ -230,7 +230,7 @@ def temporaries(method, levels, particles):
     trainer = Trainer(sampler, row.make_objective(), None, "sequential", particles, None)
 
     def ours(key, params, fixed):
-        return nvi.train.schedules.gradient(
+        return nvi.train.orders.gradient(
             key, trainer.sampler(params, fixed), row.make_objective(), particles
         ).grads
 

@@ -151,6 +151,17 @@ def test_matplotlib_lives_in_plot_only():
     assert users <= {"plot", "paper", "bench"}
 
 
+def test_in_training_only_the_loop_knows_files_clocks_and_terminals():
+    outside = {"nestedvi.storage", "nestedvi.progress", "time", "signal", "orbax", "rich"}
+    users = {
+        path.stem
+        for station, path in stations()
+        for name in imported_modules(path.read_text(), ("nestedvi", station))
+        if station == "train" and {name[0], ".".join(name[:2])} & outside
+    }
+    assert users == {"loop"}
+
+
 def test_gradients_are_cut_only_where_it_is_allowed():
     assert {
         station for station, path in stations() if uses_stop_gradient(path.read_text())

@@ -41,7 +41,7 @@ LABELS = {
 def shallow_flows(monkeypatch):
     """Two layers in place of the paper's 32: the same code in less compilation."""
     monkeypatch.setitem(
-        nvi.methods.KERNELS, "flow", lambda dim, key: nvi.PlanarFlow(dim, 2, key=key)
+        nvi.methods.KERNELS, "flow", lambda key, dim: nvi.PlanarFlow(dim, 2, key=key)
     )
 
 
@@ -65,7 +65,7 @@ def two_steps(key, sampler, objective):
 
     def step(carry, key_step):
         params, state = carry
-        result = nvi.train.schedules.gradient(key_step, eqx.combine(params, rest), objective, 4)
+        result = nvi.train.orders.gradient(key_step, eqx.combine(params, rest), objective, 4)
         updates, state = optimiser.update(result.grads, state, params)
         return (optax.apply_updates(params, updates), state), (result.finite, result.info)
 
@@ -114,7 +114,7 @@ def test_every_method_can_be_traced_with_the_other_number_of_levels(
     assert particles.z.shape == (4, 2) and particles.log_w.shape == (4,)
     if method.objective is not None:
         gradient = jax.eval_shape(
-            lambda key: nvi.train.schedules.gradient(key, sampler, method.make_objective(), 4),
+            lambda key: nvi.train.orders.gradient(key, sampler, method.make_objective(), 4),
             jax.random.key(0),
         )
         assert gradient.finite.shape == (densities,)
@@ -151,7 +151,7 @@ def test_svi_is_one_bound_on_the_final_weight():
 
     @jax.jit
     def both(key):
-        result = nvi.train.schedules.gradient(key, sampler, objective, 6)
+        result = nvi.train.orders.gradient(key, sampler, objective, 6)
         return result.grads, result.info, *jax.value_and_grad(loss)(params, key)[::-1]
 
     grads, info, expected, value = both(jax.random.key(3))

@@ -28,7 +28,8 @@ from nestedvi.paths.schedules import GivenSchedule, LearnedSchedule, LinearSched
 from nestedvi.paths.state_space import AbstractStateSpaceModel, StateSpace
 from nestedvi.sampler.compose import compose, extend, propose, resample
 from nestedvi.sampler.level import hold
-from nestedvi.sampler.nested import NestedSampler, Run, Shared, Stacked, restart, run
+from nestedvi.sampler.nested import NestedSampler, Shared, Stacked, restart
+from nestedvi.sampler.run import Run, run
 from nestedvi.train.amortised import fit_amortised
 from nestedvi.train.fit import Fit, fit
 from nestedvi.train.objective import Objective

@@ -534,5 +534,5 @@ def test_no_divergence_silences_a_flow(name):
         flows,
     )
     objective = nvi.Objective(CASES[name][0](), learn=("forward",))
-    grads = nvi.train.schedules.gradient(jax.random.key(1), sampler, objective, 16).grads
+    grads = nvi.train.orders.gradient(jax.random.key(1), sampler, objective, 16).grads
     assert all(np.abs(x).max() > 1e-6 for x in jax.tree.leaves(grads))

@@ -35,5 +35,5 @@ def test_bijections_run_backwards(key):
 
 
 def test_gradients_reach_the_bijection(key):
-    found = nvi.train.schedules.gradient(key, sampler(), nvi.Objective(learn="forward"), 8)
+    found = nvi.train.orders.gradient(key, sampler(), nvi.Objective(learn="forward"), 8)
     assert bool(found.finite.all()) and any(x is not None for x in jax.tree.leaves(found.grads))

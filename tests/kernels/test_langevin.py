@@ -257,7 +257,7 @@ def test_a_target_without_mass_somewhere_can_be_learned(key):
         key, "nvir-star-langevin", target=target, initial=initial, num_levels=3
     ).sampler
     objective = nvi.get_method("nvir-star-langevin").make_objective()
-    grads = jax.jit(lambda k: nvi.train.schedules.gradient(k, sampler, objective, 16).grads)(key)
+    grads = jax.jit(lambda k: nvi.train.orders.gradient(k, sampler, objective, 16).grads)(key)
     assert all(jnp.isfinite(g).all() and g.any() for g in jax.tree.leaves(grads))
     with pytest.warns(nvi.NestedviWarning, match="is zero for some particles"):
         nvi.evaluate(key, sampler, num_particles=20, num_batches=2, bounds=False)

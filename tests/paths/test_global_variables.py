@@ -12,7 +12,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.paper.hmm.model import ClusterKernel, GaussianHMM, MixtureHeuristic, NormalGammas
-from nestedvi.train.schedules import initial_population
+from nestedvi.train.orders import initial_population
 from tests.helpers.finite_global import (
     ETAS,
     STATES,
@@ -168,7 +168,7 @@ def test_gradients_converge_to_those_of_the_enumerated_divergences(optimise, gui
     world = make_world(4, guided)
     sampler = world.sampler(K, 0.9)
     one = jax.jit(
-        lambda key: nvi.train.schedules.gradient(key, sampler, objective(optimise), PARTICLES)
+        lambda key: nvi.train.orders.gradient(key, sampler, objective(optimise), PARTICLES)
     )
     runs = [one(key) for key in jax.random.split(jax.random.key(11), REPEATS)]
     found, exact = np.stack([flat(run.grads) for run in runs]), exact_gradient(world, optimise)
@@ -216,10 +216,10 @@ def test_schedules_and_direct_evaluation_agree(x64):
     def every(key):
         table, direct = world.sampler(K, 0.9), world.sampler(K, 0.9, path=Untabled)
         found = [
-            nvi.train.schedules.gradient(key, table, what, 7, order=order)
+            nvi.train.orders.gradient(key, table, what, 7, order=order)
             for order in ("sequential", "two-phase")
         ]
-        return [*found, nvi.train.schedules.gradient(key, direct, what, 7)]
+        return [*found, nvi.train.orders.gradient(key, direct, what, 7)]
 
     sequential, two_phase, direct = jax.jit(every)(jax.random.key(3))
     assert np.linalg.norm(flat(sequential.grads)[:16]) > 0.01
@@ -281,9 +281,7 @@ def cost(num_steps, path, order):
     )
 
     def step(key):
-        return nvi.train.schedules.gradient(
-            key, sampler, objective("partial"), 8, order=order
-        ).grads
+        return nvi.train.orders.gradient(key, sampler, objective("partial"), 8, order=order).grads
 
     return operations(jax.make_jaxpr(step)(jax.random.key(2)).jaxpr)
 

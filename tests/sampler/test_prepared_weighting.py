@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.sampler.nested import prepare
+from nestedvi.sampler.run import prepare
 from tests.helpers.enumeration import Branches, move_all, resample_all
 from tests.helpers.finite_global import ETAS, STATES, log_targets, make_world
 

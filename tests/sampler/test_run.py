@@ -9,30 +9,8 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.sampler.level import nothing_in, outgoing, particle_keys, terms
-from nestedvi.sampler.nested import check_run, run
-from tests.helpers.finite import TableChain
-
-
-def gaussian_pair(key, dim=1):
-    a, b = jax.random.split(key)
-
-    def scale(k):
-        return 0.1 * jax.random.normal(k, (dim,))
-
-    def kernel(k):
-        return nvi.kernels.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
-
-    return nvi.Transition(kernel(a), kernel(b))
-
-
-def annealed(num_levels=4, resampling=None, log_Z=1.2, dim=1):
-    """From N(0, 2²) to e^log_Z N(1, 0.7²) with arbitrary Gaussian kernels."""
-    base = nvi.DiagonalNormal(jnp.zeros(dim), 2.0)
-    target = nvi.densities.Scaled(nvi.DiagonalNormal(jnp.ones(dim), 0.7), log_Z)
-    path = nvi.Annealing(base, target, nvi.LinearSchedule(num_levels))
-    kernels = nvi.stack(jax.random.key(3), lambda k: gaussian_pair(k, dim), num_levels - 1)
-    return nvi.NestedSampler(base, path, nvi.Stacked(kernels), resampling)
+from nestedvi.sampler.run import run
+from tests.helpers.gaussian_samplers import annealed
 
 
 def unstacked(sampler):
@@ -93,29 +71,6 @@ def test_stacked_and_unequal_levels_agree(rule, key, x64):
     plain = run(key, loose, 16)
     np.testing.assert_allclose(plain.particles.log_w, one.particles.log_w, rtol=1e-12)
     assert plain.history is None
-
-
-def test_composed_program_is_the_sampler_built_by_hand(key, x64):
-    kernels = [gaussian_pair(jax.random.key(i)) for i in range(2)]
-    q = nvi.DiagonalNormal(0.0, 2.0)
-    targets = [
-        nvi.DiagonalNormal(0.0, 1.5),
-        nvi.DiagonalNormal(0.5, 1.0),
-        nvi.DiagonalNormal(1.0, 0.7),
-    ]
-    program = nvi.compose(
-        nvi.propose(q, targets[0]),
-        nvi.propose(kernels[0], targets[1]),
-        nvi.resample("stratified", 0.9),
-        nvi.propose((kernels[1].forward, kernels[1].reverse), targets[2], learn_target=True),
-    )
-    rules = (nvi.Resampling(when="never"), nvi.Resampling("stratified", 0.9))
-    by_hand = nvi.NestedSampler(
-        q, nvi.paths.DensitySequence(targets, [False, False, True]), tuple(kernels), rules
-    )
-    assert program.path.learn == (False, False, True)
-    a, b = (run(key, s, 8).particles.log_w for s in (program, by_hand))
-    np.testing.assert_array_equal(a, b)
 
 
 def test_history_and_ancestors(key):
@@ -210,47 +165,6 @@ def test_jit_vmap_and_grad(key, x64):
     np.testing.assert_allclose(many, [value(diff, k) for k in keys], rtol=1e-10)
 
 
-def test_particles_have_keys_of_their_own(key):
-    """Draws of neighbouring particles are uncorrelated, and no two particles of any level draw the
-    same bits.
-    """
-    levels = jax.random.split(key, 4000)
-    noise = jax.vmap(lambda k: jax.vmap(jax.random.normal)(particle_keys(k, 4)))(levels)
-    correlation = np.corrcoef(np.asarray(noise, dtype=np.float64).T)
-    assert np.abs(correlation - np.eye(4)).max() < 4.5 / np.sqrt(4000)
-    bits = jax.vmap(lambda k: jax.vmap(jax.random.bits)(particle_keys(k, 4)))(levels)
-    assert len(np.unique(np.asarray(bits))) == bits.size
-    old_style = jax.random.PRNGKey(0)
-    assert len(particle_keys(old_style, 3)) == 3
-
-
-def test_first_level_is_importance_sampling(key):
-    """Nothing comes in; w_1 = γ_1 / q_1."""
-    base, q = nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(0.5, 2.0)
-    path = nvi.Annealing(base, base, nvi.LinearSchedule(2))
-    sampler = nvi.NestedSampler(q, path, (gaussian_pair(key),))
-    start = nothing_in(5)
-    out = outgoing(start, terms(key, start, sampler.first_level(), path))
-    expected = jax.vmap(base.log_gamma)(out.z) - jax.vmap(q.log_gamma)(out.z)
-    np.testing.assert_allclose(out.log_w, expected, rtol=1e-5)
-
-
-class Spoilt(nvi.AbstractDensity):
-    """A normal that returns `value` for large z at one level."""
-
-    at: jax.Array
-    value: float = eqx.field(static=True)
-
-    def log_gamma(self, z):
-        return jnp.where(z[0] > self.at, self.value, -0.5 * z[0] ** 2)
-
-
-def spoilt_sampler(value, at):
-    path = nvi.paths.StackedDensities(Spoilt(jnp.asarray(at, jnp.result_type(float)), value))
-    kernels = nvi.Stacked(nvi.stack(jax.random.key(3), gaussian_pair, len(at) - 1))
-    return nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
-
-
 def drawn_often(num_levels=3):
     """A first density that is not q_1, so that the first weights differ, and arbitrary kernels
     after it.
@@ -278,159 +192,12 @@ def test_many_first_draws_leave_log_Z_hat_unbiased(key):
 
 def test_after_the_draws_every_particle_has_their_mean_weight(key, x64):
     """The first level's log Ẑ is that of all draws, and those that go on are among them."""
-    found = run(key, drawn_often(), 6, draws=3, history=True)
-    np.testing.assert_allclose(found.history.log_w[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12)
+    result = run(key, drawn_often(), 6, draws=3, history=True)
     np.testing.assert_allclose(
-        found.info.log_Z_hat[0], nvi.log_Z_hat(found.drawn_log_w), rtol=1e-12
+        result.history.log_w[0], nvi.log_Z_hat(result.drawn_log_w), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        result.info.log_Z_hat[0], nvi.log_Z_hat(result.drawn_log_w), rtol=1e-12
     )
     with pytest.raises(ValueError, match="one draw for each"):
         nvi.run(key, drawn_often(), 6, draws=0)
-
-
-def test_nan_is_reported_with_its_level(key):
-    result = run(key, spoilt_sampler(jnp.nan, [99.0, 99.0, 0.0, 99.0]), 20, history=True)
-    count = int(np.isnan(result.history.log_w[2]).sum())
-    assert 0 < count < 20
-    with pytest.raises(nvi.errors.DensityError, match=f"Level 3: .*NaN for {count} of 20"):
-        check_run(result.info, 20)
-
-
-def test_vanished_weights_are_reported_with_their_level(key):
-    result = run(key, spoilt_sampler(-jnp.inf, [99.0, -99.0, 99.0]), 20)
-    with pytest.raises(nvi.errors.DensityError, match="Level 2: all 20 weights are zero"):
-        check_run(result.info, 20)
-
-
-def test_a_sound_run_passes_alone_and_in_a_batch(key):
-    sampler = spoilt_sampler(-jnp.inf, [99.0, 1.5, 99.0])
-    check_run(run(key, sampler, 20).info, 20)
-    batch = jax.vmap(lambda k: run(k, sampler, 20))(jax.random.split(key, 3))
-    check_run(batch.info, 20)
-    spoilt = batch.info._replace(num_nan=batch.info.num_nan.at[1, 2].set(4))
-    with pytest.raises(nvi.errors.DensityError, match=r"Level 3: .* 4 of 20"):
-        check_run(spoilt, 20)
-
-
-def test_wrong_number_of_transitions():
-    base = nvi.DiagonalNormal(0.0, 1.0)
-    path = nvi.Annealing(base, base, nvi.LinearSchedule(4))
-    with pytest.raises(ValueError, match="K-1 = 3 transitions; got 2"):
-        nvi.NestedSampler(base, path, nvi.Stacked(nvi.stack(jax.random.key(0), gaussian_pair, 2)))
-    pair = gaussian_pair(jax.random.key(0))
-    with pytest.raises(ValueError, match="each of 3 moves; got 2"):
-        nvi.NestedSampler(base, path, [pair] * 3, (nvi.Resampling(), nvi.Resampling()))
-    with pytest.raises(TypeError, match="sampled exactly"):
-        nvi.NestedSampler(lambda z: 0.0, path, [pair] * 3)
-
-
-def test_stacks_must_be_stacked():
-    """A matrix of one move taken for a stack of vectors would run, and move all coordinates by one
-    number.
-    """
-    base = nvi.DiagonalNormal(jnp.zeros(2), 1.0)
-    with pytest.raises(ValueError, match=r"RandomWalk .* got shapes \(\)\. .*Shared"):
-        nvi.Stacked(nvi.RandomWalk(0.3))
-    with pytest.raises(ValueError, match=r"shapes \(\), \(2, 2\)"):
-        nvi.Stacked(nvi.Hamiltonian(0.3, jnp.eye(2)))
-    with pytest.raises(ValueError, match="no arrays"):
-        nvi.kernels.Chain(nvi.kernels.Invariant(lambda key, z, log_gamma: z))
-    path = nvi.Annealing(base, base, nvi.LinearSchedule(3))
-    with pytest.raises(ValueError, match=r"square matrix; got shape \(2,\)"):
-        nvi.run(
-            jax.random.key(0),
-            nvi.NestedSampler(base, path, nvi.Shared(nvi.Hamiltonian(0.3, jnp.ones(2)), 2)),
-            4,
-        )
-
-
-def test_moves_that_would_make_weights_improper_are_refused():
-    base, kernel = nvi.DiagonalNormal(0.0, 1.0), gaussian_pair(jax.random.key(0)).forward
-    with pytest.raises(ValueError, match="needs a reverse kernel"):
-        nvi.compose(nvi.propose(base, base), nvi.propose(nvi.Transition(kernel), base))
-    with pytest.raises(ValueError, match="needs a reverse kernel"):
-        nvi.NestedSampler(
-            base,
-            nvi.paths.DensitySequence([base, base]),
-            [nvi.Transition(nvi.kernels.Independent(base))],
-        )
-    chain = nvi.kernels.Chain(
-        nvi.stack(jax.random.key(1), lambda key: nvi.Transition(gaussian_pair(key).forward), 2)
-    )
-    with pytest.raises(ValueError, match="needs a reverse kernel"):
-        nvi.NestedSampler(base, nvi.Annealing(base, base, nvi.LinearSchedule(2)), [chain])
-    path = nvi.StateSpace(
-        TableChain(jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((2, 2))), jnp.zeros(3, int)
-    )
-    for move, named in (
-        (nvi.Transition(kernel, kernel), "a reverse kernel"),
-        (nvi.PlanarFlow(1, key=jax.random.key(0)), "a flow"),
-    ):
-        with pytest.raises(ValueError, match=f"StateSpace grows.*{named}"):
-            nvi.NestedSampler(base, path, nvi.Shared(move, 2))
-
-
-def test_wrong_programs():
-    q, pair = nvi.DiagonalNormal(0.0, 1.0), gaussian_pair(jax.random.key(0))
-    start, move = nvi.propose(q, q), nvi.propose(pair, q)
-    with pytest.raises(ValueError, match="starts with propose"):
-        nvi.compose()
-    with pytest.raises(ValueError, match="starts with propose"):
-        nvi.compose(move, move)
-    with pytest.raises(ValueError, match="Two resample"):
-        nvi.compose(start, nvi.resample(), nvi.resample(), move)
-    with pytest.raises(ValueError, match="ends with a move"):
-        nvi.compose(start, move, nvi.resample())
-    with pytest.raises(ValueError, match="Only the first stage"):
-        nvi.compose(start, start)
-    with pytest.raises(TypeError, match="reverse kernel"):
-        nvi.propose(pair.forward, q)
-    with pytest.raises(ValueError, match="at least 2 levels"):
-        nvi.compose(start)
-
-
-class Net(nvi.AbstractDensity):
-    """A density with a leaf that is not an array."""
-
-    weight: jax.Array
-    activation: object
-
-    def log_gamma(self, z):
-        return jnp.sum(self.activation(self.weight * z)) - 0.5 * jnp.sum(z**2)
-
-
-def test_stacked_densities_may_hold_functions(key):
-    """Networks carry their activation as a leaf; only arrays have a level axis."""
-
-    def make(k):
-        return Net(jax.random.normal(k, (1,)), jnp.tanh)
-
-    path = nvi.paths.StackedDensities(nvi.stack(key, make, 3))
-    kernels = nvi.Stacked(nvi.stack(jax.random.key(3), gaussian_pair, 2))
-    sampler = nvi.NestedSampler(nvi.DiagonalNormal(0.0, 1.0), path, kernels)
-    assert np.isfinite(run(key, sampler, 4).log_Z_hat)
-
-
-def test_an_infinite_density_is_named(key):
-    """+inf is a mistake, not mass."""
-    spike = nvi.Density(lambda z: jnp.where(z[0] > 0, jnp.inf, 0.0))
-    base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
-    kernel = nvi.ResidualGaussian(1, key=key)
-    sampler = nvi.NestedSampler(
-        base, nvi.paths.DensitySequence([base, spike]), [nvi.Transition(kernel, kernel)]
-    )
-    with pytest.raises(nvi.errors.DensityError, match="Level 2: a weight is infinite"):
-        check_run(nvi.run(key, sampler, 20).info, 20)
-
-
-def test_a_missing_reverse_kernel_is_refused(key):
-    """On one space a forward kernel alone gives improper weights."""
-    base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
-    path = nvi.Annealing(base, base, nvi.LinearSchedule(2))
-    with pytest.raises(ValueError, match="needs a reverse kernel"):
-        nvi.NestedSampler(base, path, [nvi.Transition(nvi.ResidualGaussian(1, key=key))])
-    with pytest.raises(TypeError, match="pair"):
-        nvi.propose((nvi.ResidualGaussian(1, key=key),), base)
-    with pytest.raises(TypeError, match="Stacked"):
-        nvi.NestedSampler(base, path, nvi.RandomWalk(jnp.ones(1)))
-    with pytest.raises(ValueError, match="at least one particle"):
-        nvi.run(key, nvi.NestedSampler(base, path, [nvi.RandomWalk(jnp.ones(1))]), 0)

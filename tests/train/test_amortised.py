@@ -66,7 +66,7 @@ def test_a_step_is_the_mean_of_its_instances():
     step = jax.jit(
         lambda key, data: learner.gradient(key, learner.params, learner.fixed, data, None)
     )
-    alone = jax.jit(lambda key, x: nvi.train.schedules.gradient(key, start()(x), OBJECTIVE, 6))
+    alone = jax.jit(lambda key, x: nvi.train.orders.gradient(key, start()(x), OBJECTIVE, 6))
     key_batch, key_levels = jax.random.split(key)
     picks = np.asarray(jax.random.randint(key_batch, (batch_size,), 0, 3))
     assert set(picks.tolist()) == {0, 1, 2}

@@ -92,7 +92,7 @@ def assert_record(record, num_steps):
 def test_one_step_is_the_optimiser_applied_to_the_gradient():
     """θ' = θ − lr · ∇, with the gradient of the step's own key."""
     sampler, rate = build(jax.random.key(1)), 0.1
-    grads = eqx.filter_jit(nvi.train.schedules.gradient)(
+    grads = eqx.filter_jit(nvi.train.orders.gradient)(
         jax.random.fold_in(jax.random.key(0), 1), sampler, OBJECTIVE, 8
     ).grads
     expected = eqx.apply_updates(sampler, jax.tree.map(lambda g: -rate * g, grads))
@@ -308,7 +308,7 @@ def test_restarts_need_a_stacked_sampler():
         train(2, restarts=4)
 
 
-def test_unknown_schedules_are_refused():
+def test_unknown_orders_are_refused():
     with pytest.raises(nvi.errors.UnknownNameError, match="'sequential'"):
         train(2, order="sequentiel")
 

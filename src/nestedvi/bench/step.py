@@ -20,7 +20,7 @@ from nestedvi.targets import ring
 from nestedvi.train.fit import Trainer
 from nestedvi.train.learner import CHUNK
 from nestedvi.train.objective import Objective
-from nestedvi.train.schedules import gradient, initial_population
+from nestedvi.train.orders import gradient, initial_population
 
 __all__ = ["StepBench", "bench_step", "gradient_temp_bytes"]
 

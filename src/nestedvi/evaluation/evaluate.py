@@ -20,15 +20,10 @@ from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 from nestedvi.paths.sequence import DensitySequence, StackedDensities
+from nestedvi.sampler.checks import check_run, support_warnings
 from nestedvi.sampler.level import Level
-from nestedvi.sampler.nested import (
-    LevelInfo,
-    NestedSampler,
-    check_run,
-    level_arrays,
-    run,
-    support_doubts,
-)
+from nestedvi.sampler.nested import NestedSampler, level_arrays
+from nestedvi.sampler.run import LevelInfo, run
 
 __all__ = ["Evaluation", "evaluate", "upper_bound"]
 
@@ -91,7 +86,7 @@ def evaluate(
         jax.random.split(key_lower, num_batches), sampler, num_particles, at_once
     )
     check_run(info, num_particles)
-    for sentence in support_doubts(sampler, info):
+    for sentence in support_warnings(sampler, info):
         warnings.warn(sentence, NestedviWarning, stacklevel=2)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
     upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None

@@ -13,8 +13,9 @@ from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.particles.genealogy import distinct_ancestors
-from nestedvi.sampler.nested import NestedSampler, run
+from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.refresh import AbstractRefresh, run_refreshed
+from nestedvi.sampler.run import run
 
 __all__ = ["InstanceEvaluation", "evaluate_instances"]
 

@@ -8,7 +8,9 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.inference.answer import Answer
 from nestedvi.particles.weights import log_Z_hat_stderr
-from nestedvi.sampler.nested import NestedSampler, Run, check_run, run
+from nestedvi.sampler.checks import check_run
+from nestedvi.sampler.nested import NestedSampler
+from nestedvi.sampler.run import Run, run
 
 __all__ = ["answer_from_runs", "run_batches"]
 

@@ -12,7 +12,7 @@ from nestedvi.inference.batches import answer_from_runs, run_batches
 from nestedvi.inference.coordinates import in_units_of
 from nestedvi.inference.search import search, unfinished
 from nestedvi.methods import build, get_method
-from nestedvi.sampler.nested import support_doubts
+from nestedvi.sampler.checks import support_warnings
 from nestedvi.smc.tempering import Plan
 from nestedvi.train.fit import fit
 
@@ -51,7 +51,7 @@ def answer_by_method(key: Key, request: Request) -> Answer:
         }
         sampler = fit(key_fit, sampler, objective, **training).sampler
     runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
-    diagnosis = (*unfinished(pilot.run), *support_doubts(sampler, runs.info))
+    diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
         diagnosis=diagnosis, sampler=sampler
     )

@@ -21,7 +21,8 @@ from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.paths.global_variables import GlobalStateSpace, Latent
 from nestedvi.sampler.level import nothing_in, outgoing, terms
-from nestedvi.sampler.nested import NestedSampler, level_arrays, level_noise, prepare
+from nestedvi.sampler.nested import NestedSampler, level_arrays
+from nestedvi.sampler.run import level_noise, prepare
 
 __all__ = ["AbstractRefresh", "RefreshedRun", "run_refreshed"]
 

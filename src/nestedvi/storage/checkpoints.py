@@ -20,17 +20,9 @@ from jaxtyping import PyTree
 
 from nestedvi.errors import CheckpointError, NestedviWarning
 
-__all__ = ["Checkpoints", "describe"]
+__all__ = ["Checkpoints"]
 
 _KEPT = 3
-
-
-def describe(tree: PyTree) -> list[str]:
-    """Path, dtype and shape of every array: what two states must share to be interchangeable."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [
-        f"{jax.tree_util.keystr(at)}: {np.asarray(x).dtype}{list(np.shape(x))}" for at, x in leaves
-    ]
 
 
 def _digest(array: np.ndarray) -> str:

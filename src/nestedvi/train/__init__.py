@@ -1,1 +1,6 @@
-"""Seventh station: levels are scheduled, parameters updated, progress kept."""
+"""Training: what is minimised, the gradients of levels in an order of execution, guarded updates,
+and one loop for all that learns.
+
+Only the loop knows files, clocks and terminals; a gradient is a pure function of a key and the
+parameters. It refuses to evaluate: what a step reports is of the particles it trained on.
+"""

@@ -23,7 +23,8 @@ from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective, as_objective
-from nestedvi.train.schedules import get_order, gradient, step_measures
+from nestedvi.train.orders import get_order, gradient
+from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
 
@@ -96,7 +97,7 @@ class AmortisedTrainer(AbstractLearner):
         self.num_levels = 1
 
     def _check_program(self) -> None:
-        """Says what does not fit before anything is compiled."""
+        """Refuses a program that does not fit before anything is compiled."""
         one = (lambda x: x) if self.restarts is None else (lambda x: x[0])
 
         def check(params, fixed, data):

@@ -1,5 +1,5 @@
-"""How two trainings are told apart: digests of arrays, and probes of what is made of functions and
-has no digest.
+"""What tells one training from another: digests of arrays, their shapes, and probes of what is made
+of functions and has no digest.
 """
 
 import hashlib
@@ -14,7 +14,13 @@ from jaxtyping import Array, Float, PyTree
 
 from nestedvi.train.objective import Objective
 
-__all__ = ["describe_objective", "digest_arrays", "digest_static", "probe_optimiser"]
+__all__ = [
+    "describe_arrays",
+    "describe_objective",
+    "digest_arrays",
+    "digest_static",
+    "probe_optimiser",
+]
 
 _PROBED_STEPS = (0, 10, 100, 1000, 10_000, 100_000)
 
@@ -24,6 +30,14 @@ def digest_static(static: PyTree) -> str:
     without memory addresses.
     """
     return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(static)).encode()).hexdigest()[:16]
+
+
+def describe_arrays(tree: PyTree) -> list[str]:
+    """Path, dtype and shape of every array: what two states must share to be interchangeable."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [
+        f"{jax.tree_util.keystr(at)}: {np.asarray(x).dtype}{list(np.shape(x))}" for at, x in leaves
+    ]
 
 
 def digest_arrays(tree: PyTree) -> str:
@@ -56,7 +70,7 @@ def probe_optimiser(
 
 def describe_objective(objective: Objective) -> dict[str, Any]:
     """The same text in every process, which a set's own order is not; a divergence given by a
-    function is told by its values.
+    function is described by its values.
     """
     fields = {
         name: sorted(x) if isinstance(x, frozenset) else repr(x)

@@ -19,7 +19,8 @@ from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
 from nestedvi.train.loop import train
 from nestedvi.train.objective import Objective, as_objective
-from nestedvi.train.schedules import gradient, initial_population, step_measures
+from nestedvi.train.orders import gradient, initial_population
+from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["Fit", "Record", "Trainer", "fit"]
 
@@ -122,7 +123,7 @@ class Trainer(AbstractLearner):
                 f"Nothing to learn: no parameters in the groups {sorted(objective.learn)} of this"
                 " sampler. Plain AIS and SMC are run with evaluate(), not fitted."
             )
-        # Options that contradict the sampler's kernels are said before anything is compiled.
+        # Options that contradict the sampler's kernels are refused before anything is compiled.
         for k in range(2, one.num_levels + 1):
             objective.gradient_rule(one.level(k).transition)
         self.adopt(sampler, trainable)

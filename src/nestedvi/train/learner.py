@@ -17,8 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key
-from nestedvi.storage.checkpoints import describe
-from nestedvi.train.fingerprint import digest_arrays, probe_optimiser
+from nestedvi.train.fingerprint import describe_arrays, digest_arrays, probe_optimiser
 
 __all__ = ["CHUNK", "AbstractLearner", "Gradient", "State"]
 
@@ -157,12 +156,12 @@ class AbstractLearner(abc.ABC):
             "restarts": self.restarts,
             "average": self.average,
             "optimiser": {
-                "state": describe(state.opt_state),
+                "state": describe_arrays(state.opt_state),
                 "probe": [
                     f"{x:.5g}" for x in np.ravel(jax.jit(probe)(state.params, state.opt_state))
                 ],
             },
-            "parameters": describe(state.params),
+            "parameters": describe_arrays(state.params),
             "start": digest_arrays(self.params),
             "fixed": digest_arrays(self.inputs),
             **self.identity(state),

@@ -127,10 +127,10 @@ def _resume(
             np.zeros(1),
         )
 
-    found = store.restore(template)
-    if found is None:
+    newest = store.restore(template)
+    if newest is None:
         return 0, state, [], 0.0
-    done, (state, record, seconds) = found
+    done, (state, record, seconds) = newest
     return done, jax.tree.map(jnp.asarray, state), [record], float(seconds[0])
 
 

@@ -5,7 +5,7 @@ itself; nothing is trained here, and importing it is cheap, since the command li
 from dataclasses import dataclass, replace
 
 from nestedvi.methods import get_method
-from nestedvi.train.schedules import get_order
+from nestedvi.train.orders import get_order
 
 __all__ = ["AnnealingConfig", "quick_config"]
 

@@ -16,7 +16,7 @@ from nestedvi.evaluation.evaluate import evaluate
 from nestedvi.methods import build, get_method
 from nestedvi.particles.weights import normalise
 from nestedvi.plot.figures import annealing_figure, save_figure
-from nestedvi.sampler.nested import run
+from nestedvi.sampler.run import run
 from nestedvi.storage.files import output_folder, provenance, write_json
 from nestedvi.targets import TARGETS, ring, ring_modes
 from nestedvi.train.fit import fit

@@ -19,7 +19,8 @@ from nestedvi.kernels.base import stack
 from nestedvi.methods import METHODS, build
 from nestedvi.paper.annealing.cells import Cell
 from nestedvi.particles.weights import normalise
-from nestedvi.sampler.nested import NestedSampler, restart, run
+from nestedvi.sampler.nested import NestedSampler, restart
+from nestedvi.sampler.run import run
 from nestedvi.targets import get_target
 from nestedvi.train.fit import Fit, fit
 

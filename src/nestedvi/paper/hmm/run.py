@@ -48,7 +48,8 @@ from nestedvi.particles.genealogy import trajectories
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.global_variables import AbstractMessages, NoMessages
 from nestedvi.plot.figures import save_figure
-from nestedvi.sampler.nested import restart, run
+from nestedvi.sampler.nested import restart
+from nestedvi.sampler.run import run
 from nestedvi.smc.random_walk import tempered_smc
 from nestedvi.storage.files import output_folder, provenance, write_atomic, write_json, write_text
 from nestedvi.train.amortised import fit_amortised

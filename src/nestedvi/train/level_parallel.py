@@ -1,0 +1,108 @@
+"""Level-parallel training: every level advances at once, from the particles of the step before.
+
+For levels k = 2 … K side by side, with particles that left level k-1 at the last step:
+
+    w_{k-1} ← w_{k-1} γ_{k-1}(z_{k-1}; θ now) / γ_{k-1}(z_{k-1}; θ of the last step)
+    resample, and take the gradient of level k
+    keep what leaves level k for level k+1 of the next step
+
+The time of a step is flat in K on an accelerator. Particles of several steps are mixed, so a path
+that keeps a table of one step's first-level particles is refused.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from nestedvi._types import Key
+from nestedvi.particles.resampling import Particles, Resampling
+from nestedvi.paths.base import AbstractPath, AbstractPreparedPath, at_level
+from nestedvi.sampler.nested import NestedSampler
+from nestedvi.sampler.run import level_noise, run
+from nestedvi.train.learner import Gradient
+from nestedvi.train.level_gradient import first_level_gradient, later_mask
+from nestedvi.train.objective import Objective
+from nestedvi.train.step_gradient import later_levels_at_once, step_gradient
+
+__all__ = ["Population", "level_parallel", "start_population"]
+
+
+class Population(NamedTuple):
+    """The particles that left levels 1 … K-1 at the last step, and the path's arrays of that time:
+    not only its θ, because levels may share learned parameters of the path.
+    """
+
+    particles: Particles
+    path: PyTree
+
+
+def start_population(key: Key, sampler: NestedSampler, num_particles: int) -> Population:
+    """The population before the first step, from one run."""
+    if not sampler.homogeneous:
+        raise ValueError(
+            "Level-parallel training runs all levels side by side, so they must be of one kind; use"
+            " 'sequential'."
+        )
+    if isinstance(sampler.path, AbstractPreparedPath):
+        raise ValueError(
+            "Level-parallel training mixes particles of several steps, and this path keeps a table"
+            " of the first-level particles of one step; use 'sequential' or 'two-phase'."
+        )
+    history = run(key, sampler, num_particles, history=True).history
+    return Population(_all_but_last(history), eqx.filter(sampler.path, eqx.is_array))
+
+
+def level_parallel(
+    key: Key,
+    sampler: NestedSampler,
+    objective: Objective,
+    num_particles: int,
+    population: Population,
+) -> Gradient:
+    """One step advances every level from the previous step's particles, then shifts them up by
+    one.
+    """
+    key_first, key_rest = jax.random.split(key)
+    resample_noise, keys_move = level_noise(key_rest, sampler)
+    first = first_level_gradient(key_first, sampler, objective, num_particles)
+    mask, rule = later_mask(sampler, objective), sampler.resampling
+    assert isinstance(rule, Resampling)  # Levels of one kind share it.
+
+    def resample(noise, particles):
+        incoming, _, _ = rule(noise, particles)
+        return incoming
+
+    incoming = jax.vmap(resample)(resample_noise, _reweighted(population, sampler.path))
+    later, out = later_levels_at_once(keys_move, incoming, sampler, mask, objective)
+    last = jax.tree.map(lambda x: x[-1], out)
+    shifted = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[:-1]]), first.particles, out)
+    carry = Population(shifted, eqx.filter(sampler.path, eqx.is_array))
+    return step_gradient(sampler, sampler, objective, first, later, last, carry)
+
+
+def _reweighted(population: Population, path: AbstractPath) -> Particles:
+    """Particles were made under slightly older θ; the factor γ_k(z; θ now)/γ_k(z; θ then) keeps
+    them properly weighted for the γ_k of now.
+    """
+    old_path = eqx.combine(population.path, eqx.filter(path, eqx.is_array, inverse=True))
+    thetas, static = eqx.partition(_all_but_last(path.thetas()), eqx.is_array)
+    old_thetas = eqx.filter(_all_but_last(old_path.thetas()), eqx.is_array)
+
+    def log_gamma(path: AbstractPath, theta: PyTree, stats: PyTree):
+        return jax.vmap(lambda s: path.log_gamma_prev(eqx.combine(theta, static), s))(stats)
+
+    def one_level(particles: Particles, old_theta: PyTree, theta: PyTree) -> Particles:
+        log_new = log_gamma(path, theta, particles.stats)
+        log_old = log_gamma(old_path, old_theta, particles.stats)
+        gone = jnp.isneginf(log_old) | jnp.isneginf(particles.log_w)
+        log_w = jnp.where(gone, -jnp.inf, particles.log_w + log_new - jnp.where(gone, 0.0, log_old))
+        return particles._replace(log_w=log_w)
+
+    return jax.vmap(one_level)(population.particles, old_thetas, thetas)
+
+
+def _all_but_last(tree: PyTree) -> PyTree:
+    return at_level(tree, slice(None, -1))
