@@ -430,7 +430,8 @@ def bgmm_vae(
 
     Ctrl-C saves; the same command goes on with the row that it was in.
     """
-    from nestedvi.paper.bgmm_vae.run import BgmmVaeConfig, quick_config, reproduce_bgmm_vae
+    from nestedvi.paper.bgmm_vae.config import BgmmVaeConfig, quick_config
+    from nestedvi.paper.bgmm_vae.run import reproduce_bgmm_vae
 
     given = _given(methods=_names(methods), seeds=seeds, iterations=iterations)
     if dataset != "both":
