@@ -9,21 +9,9 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.sampler.level import nothing_in, outgoing, particle_keys, terms
 from nestedvi.sampler.nested import check_run, run
 from tests.helpers.finite import TableChain
-
-
-def gaussian_pair(key, dim=1):
-    a, b = jax.random.split(key)
-
-    def scale(k):
-        return 0.1 * jax.random.normal(k, (dim,))
-
-    def kernel(k):
-        return nvi.kernels.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
-
-    return nvi.Transition(kernel(a), kernel(b))
+from tests.helpers.moves import gaussian_pair
 
 
 def annealed(num_levels=4, resampling=None, log_Z=1.2, dim=1):
@@ -93,29 +81,6 @@ def test_stacked_and_unequal_levels_agree(rule, key, x64):
     plain = run(key, loose, 16)
     np.testing.assert_allclose(plain.particles.log_w, one.particles.log_w, rtol=1e-12)
     assert plain.history is None
-
-
-def test_composed_program_is_the_sampler_built_by_hand(key, x64):
-    kernels = [gaussian_pair(jax.random.key(i)) for i in range(2)]
-    q = nvi.DiagonalNormal(0.0, 2.0)
-    targets = [
-        nvi.DiagonalNormal(0.0, 1.5),
-        nvi.DiagonalNormal(0.5, 1.0),
-        nvi.DiagonalNormal(1.0, 0.7),
-    ]
-    program = nvi.compose(
-        nvi.propose(q, targets[0]),
-        nvi.propose(kernels[0], targets[1]),
-        nvi.resample("stratified", 0.9),
-        nvi.propose((kernels[1].forward, kernels[1].reverse), targets[2], learn_target=True),
-    )
-    rules = (nvi.Resampling(when="never"), nvi.Resampling("stratified", 0.9))
-    by_hand = nvi.NestedSampler(
-        q, nvi.paths.DensitySequence(targets, [False, False, True]), tuple(kernels), rules
-    )
-    assert program.path.learn == (False, False, True)
-    a, b = (run(key, s, 8).particles.log_w for s in (program, by_hand))
-    np.testing.assert_array_equal(a, b)
 
 
 def test_history_and_ancestors(key):
@@ -208,31 +173,6 @@ def test_jit_vmap_and_grad(key, x64):
     keys = jax.random.split(key, 3)
     many = jax.jit(jax.vmap(lambda k: value(diff, k)))(keys)
     np.testing.assert_allclose(many, [value(diff, k) for k in keys], rtol=1e-10)
-
-
-def test_particles_have_keys_of_their_own(key):
-    """Draws of neighbouring particles are uncorrelated, and no two particles of any level draw the
-    same bits.
-    """
-    levels = jax.random.split(key, 4000)
-    noise = jax.vmap(lambda k: jax.vmap(jax.random.normal)(particle_keys(k, 4)))(levels)
-    correlation = np.corrcoef(np.asarray(noise, dtype=np.float64).T)
-    assert np.abs(correlation - np.eye(4)).max() < 4.5 / np.sqrt(4000)
-    bits = jax.vmap(lambda k: jax.vmap(jax.random.bits)(particle_keys(k, 4)))(levels)
-    assert len(np.unique(np.asarray(bits))) == bits.size
-    old_style = jax.random.PRNGKey(0)
-    assert len(particle_keys(old_style, 3)) == 3
-
-
-def test_first_level_is_importance_sampling(key):
-    """Nothing comes in; w_1 = γ_1 / q_1."""
-    base, q = nvi.DiagonalNormal(0.0, 1.0), nvi.DiagonalNormal(0.5, 2.0)
-    path = nvi.Annealing(base, base, nvi.LinearSchedule(2))
-    sampler = nvi.NestedSampler(q, path, (gaussian_pair(key),))
-    start = nothing_in(5)
-    out = outgoing(start, terms(key, start, sampler.first_level(), path))
-    expected = jax.vmap(base.log_gamma)(out.z) - jax.vmap(q.log_gamma)(out.z)
-    np.testing.assert_allclose(out.log_w, expected, rtol=1e-5)
 
 
 class Spoilt(nvi.AbstractDensity):
@@ -367,25 +307,6 @@ def test_moves_that_would_make_weights_improper_are_refused():
     ):
         with pytest.raises(ValueError, match=f"StateSpace grows.*{named}"):
             nvi.NestedSampler(base, path, nvi.Shared(move, 2))
-
-
-def test_wrong_programs():
-    q, pair = nvi.DiagonalNormal(0.0, 1.0), gaussian_pair(jax.random.key(0))
-    start, move = nvi.propose(q, q), nvi.propose(pair, q)
-    with pytest.raises(ValueError, match="starts with propose"):
-        nvi.compose()
-    with pytest.raises(ValueError, match="starts with propose"):
-        nvi.compose(move, move)
-    with pytest.raises(ValueError, match="Two resample"):
-        nvi.compose(start, nvi.resample(), nvi.resample(), move)
-    with pytest.raises(ValueError, match="ends with a move"):
-        nvi.compose(start, move, nvi.resample())
-    with pytest.raises(ValueError, match="Only the first stage"):
-        nvi.compose(start, start)
-    with pytest.raises(TypeError, match="reverse kernel"):
-        nvi.propose(pair.forward, q)
-    with pytest.raises(ValueError, match="at least 2 levels"):
-        nvi.compose(start)
 
 
 class Net(nvi.AbstractDensity):
