@@ -159,6 +159,12 @@ def test_each_term_trains_only_what_it_should(key):
         }
 
 
+def sample_keys(key, num):
+    """The keys of the samples of the first mini-batch."""
+    key_latents, _ = jax.random.split(jax.random.split(key, 1)[0])
+    return jax.random.split(key_latents, num)
+
+
 def test_wake_sleep_against_a_hand_computation(key):
     """Weights from densities written out, applied to the gradients of log p and log q of every
     sample on its own.
@@ -169,7 +175,7 @@ def test_wake_sleep_against_a_hand_computation(key):
         return wake_sleep(num).surrogate(key, m, x)
 
     gradient, terms = eqx.filter_jit(eqx.filter_grad(surrogate, has_aux=True))(model)
-    keys = jax.random.split(jax.random.split(key, (1,))[0], (num,))
+    keys = sample_keys(key, num)
     coded = eqx.filter_jit(lambda m: jax.vmap(m.code)(x[0]))(model)
     samples = eqx.filter_jit(lambda m: jax.vmap(lambda k: infer(k, m, coded))(keys))(model)
     log_p, log_q = np.array(
@@ -200,6 +206,24 @@ def test_wake_sleep_against_a_hand_computation(key):
         assert not np.any(unused)
 
 
+def test_no_key_of_wake_sleep_is_used_twice(key, monkeypatch):
+    """Three samples and the draw among them, in each of two mini-batches: eight keys."""
+    used = []
+
+    def noting(draw):
+        def wrapped(key, *rest):
+            jax.debug.callback(lambda k: used.append(tuple(k.tolist())), jax.random.key_data(key))
+            return draw(key, *rest)
+
+        return wrapped
+
+    monkeypatch.setattr(objectives, "infer", noting(objectives.infer))
+    monkeypatch.setattr(objectives, "draw_categorical", noting(objectives.draw_categorical))
+    wake_sleep(3, "one").surrogate(key, tiny(), images(2))
+    jax.effects_barrier()
+    assert len(used) == len(set(used)) == 8
+
+
 def test_one_sample_drawn_by_weight_has_the_gradient_of_all_on_average(key, monkeypatch):
     """Σ_i w̄_i (gradient if sample i is drawn) is the gradient that uses all samples:
     enumerated.
@@ -209,7 +233,7 @@ def test_one_sample_drawn_by_weight_has_the_gradient_of_all_on_average(key, monk
     def gradient(objective):
         return eqx.filter_grad(lambda m: objective.surrogate(key, m, x), has_aux=True)(model)[0]
 
-    keys = jax.random.split(jax.random.split(key, (1,))[0], (num,))
+    keys = sample_keys(key, num)
     coded = jax.vmap(model.code)(x[0])
     samples = jax.vmap(lambda k: infer(k, model, coded))(keys)
     log_w = jax.vmap(lambda h: log_joint(model, coded, h) - log_proposal(model, coded, h))(samples)

@@ -205,9 +205,9 @@ class WakeSleep:
         """
 
         def one(key: Key, coded: Coded) -> tuple[Scalar, Scalar]:
-            latents = hold(
-                jax.vmap(lambda k: infer(k, model, coded))(jax.random.split(key, self.num_samples))
-            )
+            key_latents, key_pick = jax.random.split(key)
+            keys = jax.random.split(key_latents, self.num_samples)
+            latents = hold(jax.vmap(lambda k: infer(k, model, coded))(keys))
 
             def score(fn, model):
                 return jax.vmap(lambda h: fn(model, coded, h))(latents)
@@ -217,7 +217,7 @@ class WakeSleep:
                 return wake(score(log_joint, model), log_q)
             log_p = score(log_joint, hold(model))
             surrogate, log_Z_hat = wake(log_p, log_q)
-            pick = draw_categorical(jax.random.fold_in(key, 1), normalise(hold(log_p - log_q)))
+            pick = draw_categorical(key_pick, normalise(hold(log_p - log_q)))
             return (
                 surrogate - log_joint(model, coded, jax.tree.map(lambda a: a[pick], latents)),
                 log_Z_hat,
