@@ -7,6 +7,7 @@ from scipy import stats
 
 import nestedvi as nvi
 from nestedvi.densities.compound import Affine, Mixture, ScaleMixture
+from nestedvi.densities.gaussian import CorrelatedMixture
 from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
