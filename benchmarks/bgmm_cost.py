@@ -11,7 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from nestedvi.paper.bgmm_vae.run import BgmmVaeConfig, build_models, cells_of, unstack
+from nestedvi.paper.bgmm_vae.cells import cells_of
+from nestedvi.paper.bgmm_vae.config import BgmmVaeConfig
+from nestedvi.paper.bgmm_vae.training import build_models, unstack
 from nestedvi.storage.files import output_folder, provenance, write_json
 
 _SIZE = 28
@@ -24,7 +26,7 @@ def cost_per_image(method: str) -> dict[str, float | str]:
     """
     config = BgmmVaeConfig(datasets=("mnist",), methods=(method,))
     cell = next(cells_of(config))
-    model = unstack(build_models(cell, jax.random.key(0), _SIZE, 1))[0]
+    model = unstack(build_models(jax.random.key(0), cell, _SIZE, 1))[0]
     objective = cell.settings.make_objective()
     params, static = eqx.partition(model, eqx.is_inexact_array)
     x = jnp.zeros((config.num_batches, config.batch_size, _SIZE, _SIZE))

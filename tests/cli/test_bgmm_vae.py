@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from nestedvi.paper.bgmm_vae import run as bgmm_vae
+from nestedvi.paper.bgmm_vae.config import BgmmVaeConfig, quick_config
 from tests.helpers.command_line import one_sentence
 
 
@@ -46,7 +47,7 @@ def test_options_reach_the_experiment(command, monkeypatch, tmp_path):
     )
     assert config.half
     command("--quick", "--out", tmp_path)
-    assert seen["config"] == bgmm_vae.quick_config(bgmm_vae.BgmmVaeConfig())
+    assert seen["config"] == quick_config(BgmmVaeConfig())
 
 
 @pytest.mark.parametrize(

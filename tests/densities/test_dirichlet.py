@@ -56,17 +56,3 @@ def test_impossible_parameters(alpha, dim):
 def test_particles_of_another_shape():
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         nvi.densities.SymmetricDirichlet(0.5, 3).log_gamma(jnp.ones(4) / 4)
-
-
-def test_the_empirical_distribution(key):
-    """Every point as often as any other, whole pytrees at a time."""
-    density = nvi.densities.Empirical({"a": jnp.arange(4.0), "b": 10 * jnp.arange(4.0)[:, None]})
-    draws = jax.vmap(density.sample)(jax.random.split(key, 4000))
-    np.testing.assert_array_equal(draws["b"][:, 0], 10 * draws["a"])
-    share = np.bincount(np.asarray(draws["a"], int), minlength=4) / 4000
-    assert (np.abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 4000)).all()
-    np.testing.assert_allclose(
-        density.log_gamma(density.sample(key)) - density.log_Z, -np.log(4), rtol=1e-6
-    )
-    with pytest.raises(ValueError, match="needs points"):
-        nvi.densities.Empirical(())

@@ -1,6 +1,5 @@
 """Densities made of densities, against SciPy."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,18 +9,12 @@ import nestedvi as nvi
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 POINT = np.array([0.7, -1.2])
 MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
-
-
-def check_draws(density, mean, covariance, num=20_000):
-    draws = np.asarray(jax.jit(jax.vmap(density.sample))(jax.random.split(jax.random.key(4), num)))
-    assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(np.diag(covariance) / num))
-    error = np.std((draws - mean)[:, :, None] * (draws - mean)[:, None], axis=0) / np.sqrt(num)
-    assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error)
 
 
 def test_an_affine_image():
@@ -35,28 +28,6 @@ def test_an_affine_image():
         rtol=1e-10,
     )
     check_draws(density, np.array([1.0, -2.0]), covariance)
-
-
-def test_a_correlated_mixture():
-    means, roots, weights = (
-        np.array([[0.0, 1.0], [-1.0, -2.0]]),
-        np.stack([MATRIX, np.diag([0.5, 2.0])]),
-        np.array([0.3, 0.7]),
-    )
-    density = CorrelatedMixture(means, roots, np.log(weights))
-    covariances = roots @ roots.transpose(0, 2, 1)
-    parts = [
-        w * stats.multivariate_normal(m, c).pdf(POINT)
-        for w, m, c in zip(weights, means, covariances, strict=True)
-    ]
-    np.testing.assert_allclose(density.log_gamma(POINT), np.log(sum(parts)), rtol=1e-10)
-    mean = weights @ means
-    spread = means - mean
-    check_draws(
-        density,
-        mean,
-        np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread,
-    )
 
 
 def test_experts():

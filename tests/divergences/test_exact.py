@@ -159,24 +159,6 @@ def test_mixed_joints(side):
     )
 
 
-def test_flipped_pairs_agree_on_the_order(key):
-    """Both joints score a pair (z, x) that either of them drew."""
-    prior, data = Table(jnp.zeros(2)), Table(jnp.zeros(3))
-    left = nvi.kernels.Joint(
-        prior, nvi.DistributionKernel(lambda z, c: dist.Categorical(probs=jnp.ones(3) / 3), False)
-    )
-    right = nvi.kernels.Joint(
-        data,
-        nvi.DistributionKernel(lambda x, c: dist.Categorical(probs=jnp.ones(2) / 2), False),
-        flipped=True,
-    )
-    for z, x in (left.sample(key), right.sample(key)):
-        assert 0 <= z < 2 and 0 <= x < 3
-        log_left = left.log_gamma((z, x)) - left.log_Z
-        log_right = right.log_gamma((z, x)) - right.log_Z
-        np.testing.assert_allclose([log_left, log_right], -np.log(6), rtol=1e-6)
-
-
 def test_a_level_is_a_pytree_of_arrays(key):
     """`flipped` is structure, not data: a plain jit takes a level, and every leaf is an array."""
     kernel = nvi.kernels.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1))
@@ -209,17 +191,6 @@ def test_samples_that_are_there_already(key, side):
     )(p)
     for a, b in zip(together, apart, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_a_completed_point_is_a_draw_of_the_joint(key):
-    joint = nvi.kernels.Joint(
-        nvi.DiagonalNormal(0.0, 1.0),
-        nvi.kernels.GaussianKernel(jnp.ones(1), jnp.zeros(1), jnp.zeros(1)),
-        flipped=True,
-    )
-    point = jnp.array([3.0])
-    b, a = joint.complete(key, point)
-    assert a is point and b.shape == (1,) and b != a
 
 
 def test_what_is_held_gets_no_gradient(key):

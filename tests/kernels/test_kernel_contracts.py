@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
+from tests.helpers.moves import residual
 
 CONTEXT = nvi.kernels.Context(
     jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z))
@@ -61,23 +62,6 @@ class StateOfMean(eqx.Module):
 
     def __call__(self, z, context):
         return dist.Categorical(logits=self.weight * z["z"])
-
-
-def residual(dim):
-    """A residual kernel away from its identity start: every layer matters, and both precisions get
-    the same numbers.
-    """
-    kernel, draw = (
-        nvi.ResidualGaussian(dim, 7, key=jax.random.key(1), scale=0.7),
-        np.random.default_rng(4).normal,
-    )
-
-    def where(k):
-        return (k.hidden_weight, k.hidden_bias, k.out_weight)
-
-    return eqx.tree_at(
-        where, kernel, tuple(jnp.asarray(0.4 * draw(size=x.shape)) for x in where(kernel))
-    )
 
 
 def langevin(dim):
@@ -354,95 +338,3 @@ def test_gradients_in_the_parameters(name, key, x64):
     elif case.way == "path":  # in a mixture each part goes its own way: see test_product.py
         assert abs(float(difference[1])) > 1e-3
         np.testing.assert_allclose(slope[1], difference[1], rtol=1e-5)
-
-
-def test_a_kernel_without_a_score_term_is_refused(key):
-    """Neither a pathwise gradient nor a score term would be a silent zero gradient."""
-
-    class Silent(nvi.AbstractKernel):
-        @property
-        def reparameterised(self):
-            return False
-
-        def sample(self, key, z, context):
-            return jax.lax.stop_gradient(z)
-
-        def log_prob(self, z_new, z, context):
-            return jnp.zeros(())
-
-    with pytest.raises(
-        nvi.errors.MissingScoreError, match=r"Silent is not reparameterised.*log_prob_score"
-    ):
-        nvi.Transition(Silent()).score(jnp.zeros(1), jnp.zeros(1), None, CONTEXT)
-
-
-def test_a_distribution_declared_reparameterised_must_be(key):
-    kernel = nvi.DistributionKernel(Rate(jnp.array(0.6)), reparameterised=True)
-    with pytest.raises(
-        ValueError, match=r"Poisson has no pathwise gradient.*reparameterised=False"
-    ):
-        kernel.sample(key, jnp.array(0.4), CONTEXT)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: residual(2),
-        lambda: nvi.kernels.GaussianKernel(jnp.ones(2), jnp.zeros(2), jnp.zeros(2)),
-    ],
-)
-def test_particles_of_the_wrong_shape_are_refused(make, shape, key):
-    """Broadcasting must not hide that a kernel was built for another dimension."""
-    with pytest.raises(ValueError, match=r"shape \(2,\); got shape"):
-        make().sample(key, jnp.zeros(shape), CONTEXT)
-    with pytest.raises(ValueError, match=r"shape \(2,\); got shape"):
-        make().log_prob(jnp.zeros(2), jnp.zeros(shape), CONTEXT)
-
-
-@pytest.mark.parametrize(("dim", "hidden"), [(0, 5), (2, 0)])
-def test_a_residual_kernel_needs_a_size(dim, hidden, key):
-    with pytest.raises(ValueError, match="dim ≥ 1 and hidden ≥ 1"):
-        nvi.ResidualGaussian(dim, hidden, key=key)
-
-
-@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
-def test_a_residual_kernel_starts_as_the_identity_plus_noise(scale, key, x64):
-    z = jnp.array([3.0, -2.0])
-    loc, found = nvi.ResidualGaussian(2, key=key, scale=scale).params(z)
-    np.testing.assert_allclose(loc, z)
-    np.testing.assert_allclose(found, scale, rtol=1e-6)
-
-
-def test_the_residual_network_by_hand(x64):
-    """μ = z + W_μ h + b_μ, σ = softplus(W_σ h + b_σ), h = relu(W_h z + b_h), with plain loops."""
-    kernel, z = residual(2), np.array([0.4, -0.9])
-    w, b, v, c = (
-        np.asarray(x)
-        for x in (kernel.hidden_weight, kernel.hidden_bias, kernel.out_weight, kernel.out_bias)
-    )
-    h = [max(0.0, sum(z[i] * w[i, j] for i in range(2)) + b[j]) for j in range(7)]
-    out = [sum(h[j] * v[j, m] for j in range(7)) + c[m] for m in range(4)]
-    loc, scale = kernel.params(jnp.asarray(z))
-    np.testing.assert_allclose(loc, [z[0] + out[0], z[1] + out[1]], rtol=1e-12)
-    np.testing.assert_allclose(
-        scale, [math.log1p(math.exp(out[2])), math.log1p(math.exp(out[3]))], rtol=1e-12
-    )
-
-
-def test_stack_makes_modules_of_their_own(key):
-    stacked = nvi.stack(key, lambda k: nvi.ResidualGaussian(2, 3, key=k), 4)
-    assert stacked.hidden_weight.shape == (4, 2, 3)
-    assert len({row.tobytes() for row in np.asarray(stacked.hidden_weight)}) == 4
-
-
-@pytest.mark.parametrize("dim, hidden", [(1, 5), (2, 50), (3, 7)])
-def test_hidden_units_of_a_residual_gaussian_look_everywhere(dim, hidden, key):
-    """Frames of orthogonal unit vectors and their opposites: over whole frames the directions' mean
-    is zero and their second moment that of the sphere."""
-    weight = np.asarray(nvi.ResidualGaussian(dim, hidden, key=key).hidden_weight)
-    assert weight.shape == (dim, hidden)
-    np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 3**-0.5, rtol=1e-5)
-    whole = weight[:, : hidden - hidden % (2 * dim)] * 3**0.5
-    np.testing.assert_allclose(whole.mean(axis=1), 0, atol=1e-6)
-    np.testing.assert_allclose(whole @ whole.T / whole.shape[1], np.eye(dim) / dim, atol=1e-5)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from tests.helpers.moves import chain_of_flows, chain_of_pairs, mild_flow
 
 LOG_Z = 0.7
 NUM = 8_000
@@ -37,26 +38,6 @@ def kernel(slope, scale):
     return nvi.kernels.GaussianKernel(
         jnp.full(2, slope), jnp.array([0.1, -0.1]), jnp.log(jnp.full(2, scale))
     )
-
-
-def chain_of_pairs(key):
-    def make(k):
-        return nvi.Transition(
-            nvi.ResidualGaussian(2, 5, key=k, scale=0.3),
-            nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3),
-        )
-
-    return nvi.kernels.Chain(nvi.stack(key, make, 3))
-
-
-def mild_flow(key, depth):
-    """A random flow near the identity, so that v has a small variance: |w| = 1 and a small u."""
-    flow = nvi.PlanarFlow(2, depth, key=key, scale=0.2)
-    return eqx.tree_at(lambda f: f.w, flow, flow.w / jnp.linalg.norm(flow.w, axis=1, keepdims=True))
-
-
-def chain_of_flows(key):
-    return nvi.kernels.Chain(nvi.stack(key, lambda k: mild_flow(k, 3), 3))
 
 
 def independence_step(key, z, log_gamma):
@@ -217,103 +198,3 @@ def test_flows_run_backwards(name, key, x64):
 def test_moves_that_need_a_density_say_so(name, key):
     with pytest.raises(ValueError, match="needs a density γ_k"):
         TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.kernels.Context(None, None))
-
-
-def test_a_growing_transition_has_no_way_back(key, x64):
-    """Without a reverse kernel log r = 0, and running it backwards is an error."""
-    transition = nvi.Transition(
-        nvi.kernels.Append(
-            nvi.kernels.GaussianKernel(jnp.array(0.5), jnp.array(0.1), jnp.array(0.0))
-        )
-    )
-    z_prev = jnp.array([0.2])
-    z, aux = transition.move(key, z_prev, context())
-    scores = transition.score(z, z_prev, aux, context())
-    expected = -0.5 * (float(z[1]) - 0.2) ** 2 - 0.5 * math.log(2 * math.pi)
-    np.testing.assert_allclose(scores.log_q, expected, rtol=1e-9)
-    assert float(scores.log_r) == 0.0
-    assert set(jax.tree.leaves(transition.groups())) == {"forward"}
-    with pytest.raises(NotImplementedError, match="without a reverse kernel"):
-        transition.reverse_move(key, z, context())
-
-
-def test_a_discrete_transition_scores_both_ways(x64):
-    """log q, log r and log q̃ of one jump, from the two tables."""
-    forward, reverse = np.array([[0.3, 0.7], [0.9, 0.1]]), np.array([[0.5, 0.5], [0.2, 0.8]])
-    transition = nvi.Transition(
-        *(
-            nvi.kernels.CategoricalKernel(jnp.log(jnp.asarray(table)))
-            for table in (forward, reverse)
-        )
-    )
-    scores = transition.score(jnp.array(0), jnp.array(1), None, context())
-    np.testing.assert_allclose(scores, np.log([0.9, 0.5, 0.9]), rtol=1e-12)
-    assert not transition.reparameterised
-
-
-def link_of(chain, j):
-    return jax.tree.map(lambda x: x[j] if eqx.is_array(x) else x, chain.links)
-
-
-@pytest.mark.parametrize("make", [chain_of_pairs, chain_of_flows])
-def test_a_chain_is_its_links_in_turn(make, key, x64):
-    """log q, log r and log q̃ are sums over the links, each scored on its own piece of the way."""
-    chain, z_prev = make(jax.random.key(7)), jnp.array([0.3, -0.4])
-    z, (starts, stops, auxs) = chain.move(key, z_prev, context())
-    at, total = z_prev, np.zeros(3)
-    for j, key_link in enumerate(jax.random.split(key, chain.num)):
-        link = link_of(chain, j)
-        new, aux = link.move(key_link, at, context())
-        np.testing.assert_allclose([at, new], [starts[j], stops[j]], rtol=1e-12)
-        total += np.asarray(link.score(new, at, aux, context()))
-        at = new
-    np.testing.assert_allclose(z, at, rtol=1e-12)
-    np.testing.assert_allclose(
-        chain.score(z, z_prev, (starts, stops, auxs), context()), total, rtol=1e-10, atol=1e-12
-    )
-    assert np.abs(total[0]) > 1e-3
-
-
-def test_a_chain_runs_backwards_link_by_link(key):
-    """The last link goes first, and what is kept is the way in its forward order, ready to be
-    scored.
-    """
-    chain, z = chain_of_pairs(jax.random.key(7)), jnp.array([0.3, -0.4])
-    z_prev, (starts, stops, _) = chain.reverse_move(key, z, context())
-    assert jnp.array_equal(starts[0], z_prev) and jnp.array_equal(stops[-1], z)
-    assert jnp.array_equal(starts[1:], stops[:-1])
-
-
-def test_gradients_flow_through_a_whole_chain(key, x64):
-    """The last particle depends on the first link's parameters: against a finite difference."""
-    chain = chain_of_pairs(jax.random.key(7))
-
-    @jax.jit
-    def end(t):
-        bias = chain.links.forward.out_bias.at[0, 0].add(t)
-        moved = eqx.tree_at(lambda c: c.links.forward.out_bias, chain, bias)
-        moved = eqx.tree_at(
-            lambda c: c.links.forward.out_weight, moved, chain.links.forward.out_weight + 0.1
-        )
-        return jnp.sum(moved.move(key, jnp.array([0.3, -0.4]), context())[0])
-
-    slope = jax.grad(end)(0.0)
-    assert abs(float(slope)) > 0.5
-    np.testing.assert_allclose(slope, (end(1e-5) - end(-1e-5)) / 2e-5, rtol=1e-6)
-
-
-def test_a_chain_of_discrete_links(key):
-    """Particles without a floating-point leaf still get scores in the working precision."""
-
-    def make(k):
-        return nvi.Transition(
-            nvi.kernels.CategoricalKernel(jax.random.normal(k, (3, 3))),
-            nvi.kernels.CategoricalKernel(jnp.zeros((3, 3))),
-        )
-
-    chain = nvi.kernels.Chain(nvi.stack(key, make, 4))
-    z, aux = chain.move(key, jnp.array(1), context())
-    scores = chain.score(z, jnp.array(1), aux, context())
-    np.testing.assert_allclose(scores.log_r, 4 * math.log(1 / 3), rtol=1e-6)
-    assert float(scores.log_q) == float(scores.log_q_score) < 0
-    assert scores.log_q.dtype == jnp.float32

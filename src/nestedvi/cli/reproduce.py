@@ -12,7 +12,7 @@ __all__ = ["reproduce"]
 # Where help reads each experiment's defaults.
 _ANNEALING = "nestedvi.paper.annealing.config:AnnealingConfig"
 _HMM = "nestedvi.paper.hmm.run:HMMConfig"
-_BGMM_VAE = "nestedvi.paper.bgmm_vae.run:BgmmVaeConfig"
+_BGMM_VAE = "nestedvi.paper.bgmm_vae.config:BgmmVaeConfig"
 
 _OUT = "Folder for results.json, table.md and the figures."
 Quick = Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")]
@@ -150,7 +150,8 @@ def bgmm_vae(
 
     Ctrl-C saves; the same command goes on with the row that it was in.
     """
-    from nestedvi.paper.bgmm_vae.run import BgmmVaeConfig, quick_config, reproduce_bgmm_vae
+    from nestedvi.paper.bgmm_vae.config import BgmmVaeConfig, quick_config
+    from nestedvi.paper.bgmm_vae.run import reproduce_bgmm_vae
 
     chosen = given(methods=names_in(methods), seeds=seeds, iterations=iterations, seed=seed)
     if datasets not in (None, "both"):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nestedvi.paper.bgmm_vae.minibatches import by_class
+from nestedvi.paper.bgmm_vae.minibatches import by_class, draw_batches
+from tests.helpers.small_bgmm import SPLITS
 
 LABELS = np.array([2, 0, 1, 2, 2, 0, 1, 2])
 
@@ -34,3 +35,19 @@ def test_draws(key):
 def test_a_class_without_images_or_images_without_labels(labels):
     with pytest.raises(ValueError, match="Every one of 3 classes needs images"):
         by_class(numbered(), labels, 3)
+
+
+def test_mini_batches_have_dirichlet_proportions(key):
+    """Classes follow λ*, λ* follows Dir(α): the variance of a class's count in a mini-batch is the
+    Dirichlet-multinomial's.
+    """
+    data = by_class(*SPLITS[0], 10)
+    num, size, alpha = 3000, 10, 0.5
+    x, classes, lam = jax.jit(lambda k: draw_batches(k, data, alpha, num, size))(key)
+    assert x.shape == (num, size, 4, 4) and float(x.max()) == 1.0
+    counts = np.stack([(np.asarray(classes) == k).sum(axis=1) for k in range(10)], axis=1)
+    residual = counts - size * np.asarray(lam)
+    assert (np.abs(residual.mean(axis=0)) < 5 * residual.std(axis=0) / np.sqrt(num)).all()
+    exact = size * 0.1 * 0.9 * (size + 10 * alpha) / (1 + 10 * alpha)
+    square = (counts - 1.0) ** 2
+    assert (np.abs(square.mean(axis=0) - exact) < 5 * square.std(axis=0) / np.sqrt(num)).all()

@@ -9,7 +9,7 @@ from scipy import special
 
 from nestedvi.paper.bgmm_vae.model import BgmmVae
 from nestedvi.paper.bgmm_vae.neighbours import log_own_batch, neighbour_information, neighbour_kl
-from nestedvi.paper.bgmm_vae.objectives import NestedKLs
+from tests.helpers.small_bgmm import printed
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -121,9 +121,9 @@ def test_the_objective_adds_it_with_its_weight(key):
         )
         return eqx.filter_jit(slope)(model)
 
-    (plain, terms), before = surrogate(NestedKLs(5))
+    (plain, terms), before = surrogate(printed(num_prior=5))
     assert np.isnan(terms.neighbours)
-    (added, terms), after = surrogate(NestedKLs(5, neighbours=2.0))
+    (added, terms), after = surrogate(printed(num_prior=5, neighbours=2.0))
     np.testing.assert_allclose(added - plain, 2 * terms.neighbours, rtol=1e-9)
     assert not np.allclose(before.encoder.head.weight, after.encoder.head.weight)
     np.testing.assert_allclose(
@@ -151,4 +151,4 @@ def test_neighbour_information_against_its_definition(key):
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_weights_that_make_no_sense(weight):
     with pytest.raises(ValueError, match="weight of the neighbours"):
-        NestedKLs(neighbours=weight)
+        printed(neighbours=weight)

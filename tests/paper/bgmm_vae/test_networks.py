@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nestedvi.paper.bgmm_vae.config import BgmmVaeConfig
 from nestedvi.paper.bgmm_vae.networks import Dense, ImageDecoder, ImageEncoder, StridedConv, UpConv
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -57,7 +58,9 @@ def test_the_papers_sizes(key):
     """28 × 28 pixels: four convolutions down to 2 × 2, 256 units up again, one channel at the
     end.
     """
-    encoder, decoder = ImageEncoder(28, 20, key=key), ImageDecoder(28, 10, key=key)
+    channels = BgmmVaeConfig().channels
+    encoder = ImageEncoder(28, 20, channels, key=key)
+    decoder = ImageDecoder(28, 10, (channels[-1],) * 4, key=key)
     assert [conv.product.weight.shape[1] for conv in encoder.convs] == [32, 64, 64, 64]
     assert encoder.head.weight.shape == (256, 20) and decoder.dense.weight.shape == (10, 256)
     assert [conv.bias.shape[0] for conv in decoder.convs] == [64, 64, 64, 1]

@@ -1,16 +1,17 @@
-"""What the BGMM-VAE's inference networks say of a mini-batch, and what its generative model makes
-of the answer.
+"""The posterior that the BGMM-VAE's inference networks give for a mini-batch, and images that its
+generative model draws. Nothing is learned here.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, Scalar
-from nestedvi.kernels.base import Context
-from nestedvi.paper.bgmm_vae.model import Assign, BgmmVae, Coded, Encode, count, draw_categorical
+from nestedvi.kernels.base import AbstractKernel, Context
+from nestedvi.paper.bgmm_vae.model import BgmmVae
+from nestedvi.paper.bgmm_vae.parts import Assign, Coded, Encode, count, draw_categorical
 
 __all__ = [
     "Latents",
@@ -37,8 +38,16 @@ class Latents(NamedTuple):
     z: Float[Array, "N dim"]
 
 
-def _keys(key: Key, *shape: int) -> Key:
-    return jax.random.split(key, shape)
+def _sample_each(key: Key, kernel: AbstractKernel, given: Any, num: int) -> Any:
+    """One draw of the kernel for each of `num` things that it is given."""
+    return jax.vmap(kernel.sample, in_axes=(0, 0, None))(
+        jax.random.split(key, num), given, _NO_CONTEXT
+    )
+
+
+def _score_each(kernel: AbstractKernel, new: Any, given: Any) -> Float[Array, " N"]:
+    """The kernel's log density of each, given its own."""
+    return jax.vmap(kernel.log_prob, in_axes=(0, 0, None))(new, given, _NO_CONTEXT)
 
 
 def infer(key: Key, model: BgmmVae, coded: Coded) -> Latents:
@@ -47,32 +56,22 @@ def infer(key: Key, model: BgmmVae, coded: Coded) -> Latents:
     """
     num = coded.x.shape[0]
     key_z, key_c, key_lam = jax.random.split(key, 3)
-    z = jax.vmap(_ENCODE.sample, in_axes=(0, 0, None))(_keys(key_z, num), coded, _NO_CONTEXT)
-    c = jax.vmap(model.classify.sample, in_axes=(0, 0, None))(_keys(key_c, num), z, _NO_CONTEXT)
+    z = _sample_each(key_z, _ENCODE, coded, num)
+    c = _sample_each(key_c, model.classify, z, num)
     return Latents(model.proportions.sample(key_lam, c, _NO_CONTEXT), c, z)
 
 
 def log_joint(model: BgmmVae, coded: Coded, latents: Latents) -> Scalar:
     """log p(x, z, c, λ) of one mini-batch."""
     lam, c, z = latents
-
-    def each(kernel):
-        return jax.vmap(kernel.log_prob, in_axes=(0, 0, None))
-
     log_p = model.prior.log_gamma(lam) + Assign(len(c)).log_prob(c, lam, _NO_CONTEXT)
-    return log_p + jnp.sum(
-        each(model.mixture)(z, c, _NO_CONTEXT) + each(model.decode)(coded, z, _NO_CONTEXT)
-    )
+    return log_p + jnp.sum(_score_each(model.mixture, z, c) + _score_each(model.decode, coded, z))
 
 
 def log_proposal(model: BgmmVae, coded: Coded, latents: Latents) -> Scalar:
     """log q(z, c, λ | x) of one mini-batch."""
     lam, c, z = latents
-
-    def each(kernel):
-        return jax.vmap(kernel.log_prob, in_axes=(0, 0, None))
-
-    log_q = jnp.sum(each(_ENCODE)(z, coded, _NO_CONTEXT) + each(model.classify)(c, z, _NO_CONTEXT))
+    log_q = jnp.sum(_score_each(_ENCODE, z, coded) + _score_each(model.classify, c, z))
     return log_q + model.proportions.log_prob(lam, c, _NO_CONTEXT)
 
 
@@ -97,7 +96,7 @@ def expected_lam(
         )
         return concentration / jnp.sum(concentration)
 
-    return jnp.mean(jax.vmap(one)(_keys(key, num_samples)), axis=0)
+    return jnp.mean(jax.vmap(one)(jax.random.split(key, num_samples)), axis=0)
 
 
 def mean_field(
@@ -126,11 +125,9 @@ def mean_field_lam(
     """
 
     def draw(k):
-        return jax.vmap(_ENCODE.sample, in_axes=(0, 0, None))(
-            _keys(k, coded.x.shape[0]), coded, _NO_CONTEXT
-        )
+        return _sample_each(k, _ENCODE, coded, coded.x.shape[0])
 
-    z = jax.vmap(draw)(_keys(key, num_samples))
+    z = jax.vmap(draw)(jax.random.split(key, num_samples))
     log_p = jnp.mean(jax.vmap(jax.vmap(model.mixture.log_probs))(z), axis=0)
     _, concentration = mean_field(
         log_p, model.alpha, jnp.full_like(log_p, 1 / model.clusters), sweeps
@@ -151,5 +148,5 @@ def generate(
     """
     key_c, key_z = jax.random.split(key)
     c = draw_categorical(key_c, lam, (num,))
-    z = jax.vmap(model.mixture.sample, in_axes=(0, 0, None))(_keys(key_z, num), c, _NO_CONTEXT)
+    z = _sample_each(key_z, model.mixture, c, num)
     return jax.vmap(model.decode.mean)(z)

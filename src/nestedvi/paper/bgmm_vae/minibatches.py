@@ -1,5 +1,5 @@
-"""Labelled images on the device, drawn by class: labels decide what is drawn and are seen by nobody
-else.
+"""Mini-batches with class proportions of their own: labels decide what is drawn, and no model sees
+them.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key
+from nestedvi.densities.dirichlet import SymmetricDirichlet
 
-__all__ = ["ByClass", "by_class"]
+__all__ = ["ByClass", "by_class", "draw_batches"]
 
 
 class ByClass(NamedTuple):
@@ -47,6 +48,19 @@ def by_class(images: np.ndarray, labels: np.ndarray, classes: int) -> ByClass:
             f" {counts.tolist()} images by class, {len(images)} images and {len(labels)} labels."
         )
     table = np.zeros((classes, counts.max()), np.int32)
-    for row, found in zip(table, places, strict=True):
-        row[: len(found)] = found
+    for row, own in zip(table, places, strict=True):
+        row[: len(own)] = own
     return ByClass(jnp.asarray(images), jnp.asarray(table), jnp.asarray(counts, jnp.int32))
+
+
+def draw_batches(
+    key: Key, data: ByClass, alpha: float, num_batches: int, size: int
+) -> tuple[Array, Int[Array, "batches N"], Float[Array, "batches classes"]]:
+    """Mini-batches with class proportions λ* ~ Dir(α) of their own: images, classes, λ*."""
+    key_lam, key_images = jax.random.split(key)
+    prior = SymmetricDirichlet(alpha, data.counts.shape[0])
+    lam = jax.vmap(prior.sample)(jax.random.split(key_lam, num_batches))
+    x, classes = jax.vmap(lambda k, p: data.draw(k, p, size))(
+        jax.random.split(key_images, num_batches), lam
+    )
+    return x, classes, lam

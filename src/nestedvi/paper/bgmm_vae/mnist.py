@@ -3,7 +3,7 @@ checked either way.
 
 Where files are looked for: the folder given, else the environment variable NESTEDVI_DATA, each with
 or without a subfolder named after the data set; else the cache ($XDG_CACHE_HOME or ~/.cache, then
-nestedvi/), which is filled from public mirrors.
+nestedvi/), which is filled from public mirrors. What the images are for is not known here.
 """
 
 import hashlib
@@ -15,39 +15,22 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from nestedvi.errors import DataError, UnknownNameError
 from nestedvi.paper.bgmm_vae.idx import read_idx
+from nestedvi.paper.bgmm_vae.splits import Split
 
-__all__ = ["DATASETS", "ImageSet", "Split", "get_dataset", "load_images", "shrink"]
+__all__ = ["CLASSES", "DATASETS", "ImageSet", "get_dataset", "load_images"]
+
+CLASSES = 10
+"""How many classes each of the data sets has."""
 
 VARIABLE = "NESTEDVI_DATA"
 _SECONDS = 30.0
 _PIECE = 1 << 16
-
-
-class Split(NamedTuple):
-    """Images as bytes, and the class of each."""
-
-    images: np.ndarray
-    labels: np.ndarray
-
-
-def shrink(split: Split, factor: int) -> Split:
-    """The same images with every `factor` × `factor` pixels averaged into one."""
-    num, height, width = split.images.shape
-    if factor < 1 or height % factor or width % factor:
-        raise ValueError(
-            f"Images of {height} × {width} pixels cannot be shrunk by {factor}; it must divide both"
-            " sizes."
-        )
-    blocks = split.images.reshape(num, height // factor, factor, width // factor, factor)
-    return Split(np.round(blocks.mean(axis=(2, 4))).astype(np.uint8), split.labels)
 
 
 @dataclass(frozen=True)
@@ -178,11 +161,11 @@ def _in_folder(dataset: ImageSet, folder: Path) -> dict[str, Path]:
 
 
 def _check(dataset: ImageSet, file: str, path: Path) -> None:
-    found = _digest(path)
-    if found != dataset.digests[file]:
+    digest = _digest(path)
+    if digest != dataset.digests[file]:
         raise DataError(
-            f"{path} is not the published file of {dataset.label}: SHA-256 {found[:16]}…, expected "
-            f"{dataset.digests[file][:16]}…. Delete it and fetch it again."
+            f"{path} is not the published file of {dataset.label}: SHA-256 {digest[:16]}…,"
+            f" expected {dataset.digests[file][:16]}…. Delete it and fetch it again."
         )
 
 

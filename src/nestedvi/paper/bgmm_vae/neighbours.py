@@ -2,7 +2,8 @@
 proportions λ.
 
 The paper's terms of the BGMM-VAE's objective look at images one by one, or at assignments without
-images. Here the images of a mini-batch are seen together.
+images. Here the images of a mini-batch are seen together. How it enters the objective is decided
+there.
 """
 
 import jax

@@ -8,7 +8,8 @@ The first two are minimised over π and q, the third over q; μ, τ and the deco
 These are the paper's. A fourth may be added, which asks z what mini-batch b it is from: KL(p̂(b, x)
 q(z|x) ‖ p̂(x) q(z|x) q(b|z)). The decoder's part of the bound is E[log p(x|z)], which the third KL
 contains with the opposite sign: leaving p(x|z) free there gives the decoder that gradient, and one
-pass through the networks serves both. It refuses to know optimisers.
+pass through the networks serves both. It refuses to know optimisers, and has no defaults: settings
+are in `config`.
 """
 
 from dataclasses import dataclass
@@ -27,12 +28,13 @@ from nestedvi.divergences.wake import wake
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.joint import Joint
 from nestedvi.paper.bgmm_vae.inference import infer, log_joint, log_proposal, mean_field
-from nestedvi.paper.bgmm_vae.model import Assign, BgmmVae, Coded, Encode, draw_categorical
+from nestedvi.paper.bgmm_vae.model import BgmmVae
 from nestedvi.paper.bgmm_vae.neighbours import neighbour_kl
+from nestedvi.paper.bgmm_vae.parts import Assign, Coded, Encode, draw_categorical
 from nestedvi.particles.weights import normalise
 from nestedvi.sampler.level import hold
 
-__all__ = ["NestedKLs", "Terms", "WakeSleep", "encoded"]
+__all__ = ["NestedKLs", "StepRecord", "WakeSleep", "image_code_pairs"]
 
 Images = Float[Array, "batches N size size"]
 
@@ -41,7 +43,7 @@ _ENCODE = Encode()
 _SWEEPS = 5
 
 
-class Terms(NamedTuple):
+class StepRecord(NamedTuple):
     """What one step reports, per mini-batch: estimates of the divergences (NaN where there is none)
     and a bound per image.
     """
@@ -53,16 +55,12 @@ class Terms(NamedTuple):
     bound: Scalar
 
 
-def _keys(key: Key, *shape: int) -> Key:
-    return jax.random.split(key, shape)
-
-
-def encoded(coded: Coded) -> Joint:
+def image_code_pairs(coded: Coded) -> Joint:
     """p̂(x) q(z|x) on pairs (z, x), p̂ the images at hand."""
     return Joint(Empirical(coded), _ENCODE, flipped=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NestedKLs:
     """The nested objective.
 
@@ -78,11 +76,11 @@ class NestedKLs:
     - `neighbours`: the weight of the fourth KL, which is not the paper's; see `neighbour_kl`.
     """
 
-    num_prior: int = 100
-    pi_c_from: Literal["first", "both"] = "both"
-    mixture_update: Literal["sample", "probabilities", "mean-field"] = "sample"
-    intermediate: Literal["flow", "mixture"] = "flow"
-    neighbours: float = 0.0
+    num_prior: int
+    pi_c_from: Literal["first", "both"]
+    mixture_update: Literal["sample", "probabilities", "mean-field"]
+    intermediate: Literal["flow", "mixture"]
+    neighbours: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.neighbours < float("inf"):
@@ -128,7 +126,9 @@ class NestedKLs:
         free, for the bound.
         """
         return ExactLevel(
-            Joint(hold(self.pi_z(model)), model.decode), encoded(coded), sample_from="proposal"
+            Joint(hold(self.pi_z(model)), model.decode),
+            image_code_pairs(coded),
+            sample_from="proposal",
         )
 
     def mixture(self, key: Key, model: BgmmVae, z: Float[Array, "batches N dim"]) -> Scalar:
@@ -139,7 +139,7 @@ class NestedKLs:
         log_p = jax.vmap(jax.vmap(model.mixture.log_probs))(z)
         probs = jnp.exp(jax.vmap(jax.vmap(classify.log_probs))(z))
         if self.mixture_update == "sample":
-            c = jax.vmap(jax.vmap(draw_categorical))(_keys(key, *z.shape[:2]), probs)
+            c = jax.vmap(jax.vmap(draw_categorical))(jax.random.split(key, z.shape[:2]), probs)
             probs = jax.nn.one_hot(c, model.clusters)
         if self.mixture_update == "mean-field":
             probs, _ = jax.vmap(lambda l, r: mean_field(l, model.alpha, r, _SWEEPS))(
@@ -147,7 +147,7 @@ class NestedKLs:
             )
         return -jnp.mean(jnp.sum(probs * log_p, axis=-1))
 
-    def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, Terms]:
+    def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, StepRecord]:
         """The scalar to differentiate for one iteration's mini-batches, and what to report of
         it.
         """
@@ -160,7 +160,9 @@ class NestedKLs:
         images = x.reshape(-1, *x.shape[2:])
         coded = jax.vmap(model.code)(images)
         # Every image of the mini-batches once, instead of draws from them.
-        samples = jax.vmap(encoded(coded).complete)(_keys(key_third, len(images)), coded)
+        samples = jax.vmap(image_code_pairs(coded).complete)(
+            jax.random.split(key_third, len(images)), coded
+        )
         third, kl_third = self.third(model, coded).surrogate_at(samples, "reverse-kl")
         z = samples[0].reshape(*x.shape[:2], -1)
         total = first + self.num_prior * second + third + self.mixture(key_c, model, z)
@@ -170,10 +172,10 @@ class NestedKLs:
             total = total + self.neighbours * fourth
         # p̂(x) is no density on images: its constant is left out of what is reported.
         kl_third = kl_third + np.log(len(images))
-        return total, Terms(kl_first, self.num_prior * kl_second, kl_third, fourth, -kl_third)
+        return total, StepRecord(kl_first, self.num_prior * kl_second, kl_third, fourth, -kl_third)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WakeSleep:
     """Reweighted wake-sleep on (λ, c_{1:N}, z_{1:N}), `num_samples` of them a mini-batch, weighted
     jointly.
@@ -183,8 +185,8 @@ class WakeSleep:
     costs the decoder less than half of the work.
     """
 
-    num_samples: int = 10
-    model_gradient: Literal["all", "one"] = "all"
+    num_samples: int
+    model_gradient: Literal["all", "one"]
 
     def __post_init__(self) -> None:
         if self.num_samples < 2:
@@ -197,13 +199,15 @@ class WakeSleep:
                 "samples of the model's gradient", self.model_gradient, ["all", "one"]
             )
 
-    def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, Terms]:
+    def surrogate(self, key: Key, model: BgmmVae, x: Images) -> tuple[Scalar, StepRecord]:
         """The scalar to differentiate for one iteration's mini-batches, and what to report of
         it.
         """
 
         def one(key: Key, coded: Coded) -> tuple[Scalar, Scalar]:
-            latents = hold(jax.vmap(lambda k: infer(k, model, coded))(_keys(key, self.num_samples)))
+            key_latents, key_pick = jax.random.split(key)
+            keys = jax.random.split(key_latents, self.num_samples)
+            latents = hold(jax.vmap(lambda k: infer(k, model, coded))(keys))
 
             def score(fn, model):
                 return jax.vmap(lambda h: fn(model, coded, h))(latents)
@@ -213,16 +217,16 @@ class WakeSleep:
                 return wake(score(log_joint, model), log_q)
             log_p = score(log_joint, hold(model))
             surrogate, log_Z_hat = wake(log_p, log_q)
-            pick = draw_categorical(jax.random.fold_in(key, 1), normalise(hold(log_p - log_q)))
+            pick = draw_categorical(key_pick, normalise(hold(log_p - log_q)))
             return (
                 surrogate - log_joint(model, coded, jax.tree.map(lambda a: a[pick], latents)),
                 log_Z_hat,
             )
 
         coded = jax.vmap(jax.vmap(model.code))(x)
-        surrogate, log_Z_hat = jax.vmap(one)(_keys(key, x.shape[0]), coded)
+        surrogate, log_Z_hat = jax.vmap(one)(jax.random.split(key, x.shape[0]), coded)
         nothing = jnp.full((), jnp.nan)
         per_image = 1.0 / x.shape[1]
-        return per_image * jnp.mean(surrogate), Terms(
+        return per_image * jnp.mean(surrogate), StepRecord(
             nothing, nothing, nothing, nothing, per_image * jnp.mean(log_Z_hat)
         )

@@ -1,4 +1,6 @@
-"""Tables and figures of the BGMM-VAE experiment, from the numbers and images that it recorded."""
+"""Tables and figures of the BGMM-VAE experiment, from the numbers and images that it recorded.
+It computes none of the numbers that it shows, and writes no files.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -82,24 +84,23 @@ def _show(axes: Axes, images: np.ndarray, columns: int, title: str = "") -> None
 
 def batch_figure(entries: Sequence[Entry], classes: Sequence[str]) -> Figure:
     """One row a method: part of a mini-batch, images generated from the λ inferred for it, bars of
-    λ* against E[λ].
+    λ* against E[λ] under their total variation.
     """
     figure = Figure(figsize=(11, 3.3 * len(entries)), layout="constrained")
     grid = figure.subplots(len(entries), 3, squeeze=False, width_ratios=[1, 1, 1.35])
-    for line, (label, found) in zip(grid, entries, strict=True):
-        _show(line[0], found["batch"], 10, "a mini-batch (part)")
-        _show(line[1], found["generated"], 10, "generated from the inferred λ")
+    for line, (label, entry) in zip(grid, entries, strict=True):
+        _show(line[0], entry["batch"], 10, "a mini-batch (part)")
+        _show(line[1], entry["generated"], 10, "generated from the inferred λ")
         line[0].set_ylabel(label, fontsize=10)
-        _bars(line[2], found["lam_true"], found["lam"], classes)
+        _bars(line[2], entry, classes)
     return figure
 
 
-def _bars(axes: Axes, lam_true: np.ndarray, lam: np.ndarray, classes: Sequence[str]) -> None:
+def _bars(axes: Axes, entry: Mapping[str, Any], classes: Sequence[str]) -> None:
     place = np.arange(len(classes))
-    axes.bar(place - 0.2, lam_true, 0.4, color=QUIET, label="λ*")
-    axes.bar(place + 0.2, lam, 0.4, color=ACCENT, label="E[λ]")
-    distance = 0.5 * np.abs(np.asarray(lam_true) - np.asarray(lam)).sum()
-    axes.set(xticks=place, ylabel="proportion", title=f"total variation {distance:.3f}")
+    axes.bar(place - 0.2, entry["lam_true"], 0.4, color=QUIET, label="λ*")
+    axes.bar(place + 0.2, entry["lam"], 0.4, color=ACCENT, label="E[λ]")
+    axes.set(xticks=place, ylabel="proportion", title=f"total variation {entry['tv']:.3f}")
     long = max(map(len, classes)) > 2
     axes.set_xticklabels(classes, rotation=45 if long else 0, ha="right" if long else "center")
     axes.legend(frameon=False)
@@ -111,8 +112,8 @@ def clusters_figure(entries: Sequence[Entry], classes: Sequence[str]) -> Figure:
     """
     figure = Figure(figsize=(3.4 * len(entries), 3.7), layout="constrained")
     panels = np.ravel(figure.subplots(1, len(entries), squeeze=False))
-    for i, (axes, (label, found)) in enumerate(zip(panels, entries, strict=True)):
-        clusters = np.asarray(found["clusters"])
+    for i, (axes, (label, entry)) in enumerate(zip(panels, entries, strict=True)):
+        clusters = np.asarray(entry["clusters"])
         num, each, height, width = clusters.shape
         _show(axes, clusters.reshape(num * each, height, width), each, label)
         if i == 0:
@@ -130,11 +131,11 @@ def curves_figure(entries: Sequence[Entry], iterations: int) -> Figure:
     """
     figure = Figure(figsize=(7.5, 3.2), layout="constrained")
     axes = figure.subplots()
-    for (label, found), colour in zip(
+    for (label, entry), colour in zip(
         entries, _COLOURS * (1 + len(entries) // len(_COLOURS)), strict=False
     ):
-        curve = np.asarray(found["curve"])
-        start = found["start"]
+        curve = np.asarray(entry["curve"])
+        start = entry["start"]
         steps = start + (np.arange(len(curve)) + 0.5) * (iterations - start) / len(curve)
         for i, line in enumerate(curve.T):
             axes.plot(steps, line, color=colour, lw=0.8, label=label if i == 0 else None)
@@ -146,7 +147,7 @@ def curves_figure(entries: Sequence[Entry], iterations: int) -> Figure:
     )
     # The first steps are hundreds of nats below all others.
     lows, highs = np.transpose(
-        [np.quantile(np.asarray(found["curve"]), (0.05, 1)) for _, found in entries]
+        [np.quantile(np.asarray(entry["curve"]), (0.05, 1)) for _, entry in entries]
     )
     if np.isfinite([lows, highs]).all():
         axes.set_ylim(lows.min(), highs.max() + 0.1 * np.ptp([lows.min(), highs.max()]))

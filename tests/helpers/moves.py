@@ -1,0 +1,57 @@
+"""Kernels and transitions that several tests move particles with."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nestedvi as nvi
+
+
+def gaussian_pair(key, dim=1):
+    a, b = jax.random.split(key)
+
+    def scale(k):
+        return 0.1 * jax.random.normal(k, (dim,))
+
+    def kernel(k):
+        return nvi.kernels.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
+
+    return nvi.Transition(kernel(a), kernel(b))
+
+
+def residual(dim):
+    """A residual kernel away from its identity start: every layer matters, and both precisions get
+    the same numbers.
+    """
+    kernel, draw = (
+        nvi.ResidualGaussian(dim, 7, key=jax.random.key(1), scale=0.7),
+        np.random.default_rng(4).normal,
+    )
+
+    def where(k):
+        return (k.hidden_weight, k.hidden_bias, k.out_weight)
+
+    return eqx.tree_at(
+        where, kernel, tuple(jnp.asarray(0.4 * draw(size=x.shape)) for x in where(kernel))
+    )
+
+
+def chain_of_pairs(key):
+    def make(k):
+        return nvi.Transition(
+            nvi.ResidualGaussian(2, 5, key=k, scale=0.3),
+            nvi.ResidualGaussian(2, 5, key=jax.random.fold_in(k, 1), scale=0.3),
+        )
+
+    return nvi.kernels.Chain(nvi.stack(key, make, 3))
+
+
+def mild_flow(key, depth):
+    """A random flow near the identity, so that v has a small variance: |w| = 1 and a small u."""
+    flow = nvi.PlanarFlow(2, depth, key=key, scale=0.2)
+    return eqx.tree_at(lambda f: f.w, flow, flow.w / jnp.linalg.norm(flow.w, axis=1, keepdims=True))
+
+
+def chain_of_flows(key):
+    return nvi.kernels.Chain(nvi.stack(key, lambda k: mild_flow(k, 3), 3))
