@@ -359,7 +359,8 @@ def hmm(
     Also a linear-Gaussian model against the Kalman filter. Ctrl-C saves; the same command goes on
     with the row that it was in.
     """
-    from nestedvi.paper.hmm.run import HMMConfig, quick_hmm_config, reproduce_hmm
+    from nestedvi.paper.hmm.config import HMMConfig, quick_hmm_config
+    from nestedvi.paper.hmm.run import reproduce_hmm
 
     given = _given(
         rows=_names(rows),

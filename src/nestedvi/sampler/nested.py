@@ -35,8 +35,8 @@ from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import (
     AbstractFixedSupportPath,
     AbstractPath,
-    AbstractPreparedPath,
     at_level,
+    needs_table,
 )
 from nestedvi.sampler.level import Level, Terms, nothing_in, outgoing, terms
 
@@ -255,10 +255,11 @@ def prepare(sampler: NestedSampler, particles: Particles) -> tuple[NestedSampler
     """What levels 2 … K run with, after the first level gave `particles`: the same sampler, or one
     whose path knows them.
     """
-    if not isinstance(sampler.path, AbstractPreparedPath):
+    unprepared = sampler.path
+    if not needs_table(unprepared):
         return sampler, particles
     # The table's rows are functions of θ at fixed particles.
-    path, z = sampler.path.prepare(stop_gradient(particles.z))
+    path, z = unprepared.prepare(stop_gradient(particles.z))
     return eqx.tree_at(lambda s: s.path, sampler, path), Particles(
         z, jax.vmap(path.stats)(z), particles.log_w
     )

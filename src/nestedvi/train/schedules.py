@@ -20,7 +20,7 @@ from nestedvi.divergences.surrogate import surrogate
 from nestedvi.errors import MissingScoreError, UnknownNameError
 from nestedvi.particles.resampling import Particles
 from nestedvi.particles.weights import ess, log_Z_hat
-from nestedvi.paths.base import AbstractPath, AbstractPreparedPath
+from nestedvi.paths.base import AbstractPath, needs_table
 from nestedvi.sampler.level import Level, nothing_in, outgoing, terms
 from nestedvi.sampler.nested import (
     NestedSampler,
@@ -453,7 +453,7 @@ def initial_population(key: Key, sampler: NestedSampler, order: str, num_particl
             "Level-parallel training runs all levels side by side, so they must be of one kind; use"
             " 'sequential'."
         )
-    if isinstance(sampler.path, AbstractPreparedPath):
+    if needs_table(sampler.path):
         raise ValueError(
             "Level-parallel training mixes particles of several steps, and this path keeps a table"
             " of the first-level particles of one step; use 'sequential' or 'two-phase'."
