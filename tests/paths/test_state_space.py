@@ -213,10 +213,7 @@ def test_intermediate_targets_carry_the_messages(x64):
     first is log p(η) + log ψ_0(η).
     """
     world = make_world(3)
-    partial = np.cumsum(
-        everywhere(path_of(world)),
-        axis=-1,
-    )
+    partial = np.cumsum(everywhere(path_of(world)), axis=-1)
     for k, target in enumerate(jax.jit(lambda: log_targets(world.model, world.heuristic, STEPS))()):
         expected = np.asarray(target).reshape(target.shape + (1,) * (STEPS - k))
         np.testing.assert_allclose(

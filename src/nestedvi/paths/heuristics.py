@@ -1,12 +1,12 @@
 """Heuristic factors ψ of a state-space path: learned stand-ins for the likelihood of what is still
 to come.
 
-ψ_k(z_k, η) stands for p(x_{k+1:K} | z_k, η). A heuristic says it in two steps, as the backward pass
-of a hidden Markov model does: `messages` sees all observations and η once and leaves one backward
-message for each step, `log_psi` reads the message of step k at a state z_k. So a sampler of S
-particles costs O(S K), where a function of (k, z_k, η, x) that is evaluated anew at every level
-would cost O(S K²). A heuristic refuses to know levels and particles in bulk: the path keeps its
-messages.
+ψ_k(z_k, η) stands for p(x_{k+1:K} | z_k, η). A heuristic gives it in two steps, as the backward
+pass of a hidden Markov model does: `messages` sees all observations and η once and leaves one
+backward message for each step, `log_psi` reads the message of step k at a state z_k. So a sampler
+of S particles costs O(S K), where a function of (k, z_k, η, x) that is evaluated anew at every
+level would cost O(S K²). A heuristic refuses to know levels and particles in bulk: the path keeps
+its messages.
 """
 
 import abc

@@ -170,7 +170,7 @@ def test_networks_are_kept_as_cells(finished):
     cells = finished[0] / "cells"
     assert {p.suffix for p in cells.iterdir()} == {".json", ".npz"}
     kept = dict(np.load(cells / "recursion-em-networks.npz"))
-    program = build_program(ROWS["recursion-em"], jax.random.key(0), width=4, em_steps=12)
+    program = build_program(jax.random.key(0), ROWS["recursion-em"], width=4, em_steps=12)
     again = to_arrays(from_arrays(program, kept))
     assert kept["training_log_Z_hat"].shape == (CONFIG.iterations,)
     assert set(kept) == {*again, "training_log_Z_hat"}
@@ -207,7 +207,7 @@ def test_every_row_can_be_built():
     """
     xs = simulate(0, "test", 1, 4)[2][0]
     for row in ROWS.values():
-        program = build_program(row, jax.random.key(0), width=3, em_steps=12)
+        program = build_program(jax.random.key(0), row, width=3, em_steps=12)
         assert program.kernel.guided == row.guided and program.encoder.symmetric == row.symmetric
         assert jax.eval_shape(lambda x, p=program: p(x).path.thetas().k, xs).shape == (5,)
         assert row.trained_as is None or replace(

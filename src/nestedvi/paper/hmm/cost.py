@@ -40,7 +40,7 @@ def measure_cost(cell: CostCell) -> tuple[dict[str, Any], dict[str, np.ndarray]]
         row = ROWS["neural"]
         trained = fit_amortised(
             jax.random.key(1),
-            build_program(row, jax.random.key(0), width=cell.width, em_steps=cell.em_steps),
+            build_program(jax.random.key(0), row, width=cell.width, em_steps=cell.em_steps),
             simulate(cell.seed, "train", _INSTANCES, num_steps)[2],
             row_objective(row),
             num_steps=_ITERATIONS,

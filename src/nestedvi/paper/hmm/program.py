@@ -62,7 +62,7 @@ class HMMProgram(eqx.Module):
         return NestedSampler(initial, path, Shared(transition, path.num_steps), self.resampling)
 
 
-def build_program(row: Row, key: Key, *, width: int, em_steps: int) -> HMMProgram:
+def build_program(key: Key, row: Row, *, width: int, em_steps: int) -> HMMProgram:
     """The networks of a row, untrained."""
     model = GaussianHMM()
     key_heuristic, key_encoder, key_kernel = jax.random.split(key, 3)

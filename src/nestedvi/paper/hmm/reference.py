@@ -16,6 +16,7 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.grid.cells import cell_key
 from nestedvi.paper.hmm.baum_welch import ExpectationMaximisation
 from nestedvi.paper.hmm.model import Clusters, GaussianHMM, simulate
+from nestedvi.paper.hmm.proposals import NormalGammas
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.smc.random_walk import tempered_smc
 
@@ -127,29 +128,41 @@ def _tempered_runs(
     ess_share: float,
 ) -> Any:
     """Several runs of every instance: log Ẑ and the number of temperatures."""
-    model = GaussianHMM()
 
     def several(inputs):
         keys, xs = inputs
-        proposal = encoder(model, xs)
-        initial = LogPrecision(proposal)
-
-        def log_ratio(z):
-            eta = initial.clusters(z)
-            return model.log_prior(eta) + model.log_likelihood(eta, xs) - proposal.log_gamma(eta)
+        proposal = encoder(GaussianHMM(), xs)
 
         def one(key):
-            return tempered_smc(
-                key,
-                initial,
-                log_ratio,
-                num_particles=num_particles,
-                num_moves=num_moves,
-                ess_share=ess_share,
-                canonical=by_mean,
-            )
+            return _tempered_run(key, proposal, xs, num_particles, num_moves, ess_share)
 
-        runs = jax.vmap(one)(keys)
-        return runs.log_Z_hat, runs.num_levels
+        return jax.vmap(one)(keys)
 
     return jax.lax.map(several, (keys, xs), batch_size=min(20, xs.shape[0]))
+
+
+def _tempered_run(
+    key: Key,
+    proposal: NormalGammas,
+    xs: Float[Array, " steps"],
+    num_particles: int,
+    num_moves: int,
+    ess_share: float,
+) -> tuple[Scalar, Any]:
+    """log Ẑ and the number of temperatures of one run from q(η | x) to p(η) p(x | η)."""
+    model, initial = GaussianHMM(), LogPrecision(proposal)
+
+    def log_ratio(z):
+        eta = initial.clusters(z)
+        return model.log_prior(eta) + model.log_likelihood(eta, xs) - proposal.log_gamma(eta)
+
+    result = tempered_smc(
+        key,
+        initial,
+        log_ratio,
+        num_particles=num_particles,
+        num_moves=num_moves,
+        ess_share=ess_share,
+        canonical=by_mean,
+    )
+    return result.log_Z_hat, result.num_levels

@@ -50,7 +50,7 @@ def trained_program(
     key_build: Key, key_fit: Key, cell: TrainingCell, folder: Path, reporter: Any
 ) -> tuple[HMMProgram, dict[str, Any]]:
     """The trained networks of a row and what their training reported, computed or read back."""
-    program = build_program(cell.row, key_build, width=cell.width, em_steps=cell.em_steps)
+    program = build_program(key_build, cell.row, width=cell.width, em_steps=cell.em_steps)
 
     def compute(work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         xs = simulate(cell.seed, "train", cell.train_instances, cell.num_steps)[2]
