@@ -33,7 +33,7 @@ def guided(z, context):
     """The locally optimal proposal p(z_k | z_{k-1}, x_k); the level's observation is in its
     context.
     """
-    _, x = context.theta
+    x = context.theta.x
     variance = 1 / (1 / STATE_NOISE**2 + 1 / NOISE**2)
     return dist.Normal(variance * (DECAY * z / STATE_NOISE**2 + x / NOISE**2), jnp.sqrt(variance))
 

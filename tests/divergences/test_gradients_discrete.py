@@ -7,7 +7,6 @@ gradient must be the exact divergence's own.
 
 import itertools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ import nestedvi as nvi
 from nestedvi.divergences.surrogate import surrogate
 from nestedvi.kernels.mcmc import invariant_scores
 from nestedvi.particles.resampling import Particles
+from nestedvi.paths.base import at_level
 from nestedvi.sampler.level import GradientRule, Level, weigh
 from tests.helpers.closed_forms import (
     CASES,
@@ -247,14 +247,20 @@ def test_invariant_scores_are_the_time_reversal():
     np.testing.assert_allclose(scores.log_r - scores.log_q, reversal, atol=1e-12)
 
 
-class Psi(eqx.Module):
+class Psi(nvi.paths.AbstractHeuristic):
     """A heuristic with a parameter that all levels share and one for each level."""
 
     shared: jax.Array
     own: jax.Array
 
-    def __call__(self, k, z):
-        return self.shared[z] * k + self.own[jnp.asarray(k) - 1, z]
+    def messages(self, eta, observations):
+        steps = jnp.arange(1, len(observations) + 1)
+        # Nothing is asked of the last one.
+        return nvi.paths.Messages((steps, jnp.pad(self.own, ((0, 1), (0, 0)))))
+
+    def log_psi(self, message, z):
+        k, own = message
+        return self.shared[z] * k + own[z]
 
 
 @pytest.mark.parametrize("optimise", ["full", "partial"])
@@ -276,7 +282,7 @@ def test_state_space_heuristic(optimise):
     states = jnp.arange(N)
 
     def log_psi(psi, k):
-        return jax.vmap(lambda z: psi(k, z))(states)
+        return jax.vmap(lambda z: psi.shared[z] * k + psi.own[k - 1, z])(states)
 
     def log_hat(p):
         return log_normalise(log_first + log_psi(p["psi"], 1))[:, None] + jax.nn.log_softmax(
@@ -292,8 +298,9 @@ def test_state_space_heuristic(optimise):
 
     def loss(p):
         path = nvi.StateSpace(model, x, p["psi"])
+        first, second = (at_level(path.thetas(), j) for j in (0, 1))
         level = Level(
-            nvi.Transition(nvi.kernels.CategoricalKernel(p["forward"])), (1, x[0]), (2, x[1]), None
+            nvi.Transition(nvi.kernels.CategoricalKernel(p["forward"])), first, second, None
         )
         log_w = jax.lax.stop_gradient(log_hat(p)[PREV, NEW])
         incoming = Particles(jnp.asarray(PREV), jnp.asarray(PREV), log_w)

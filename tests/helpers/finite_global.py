@@ -3,6 +3,7 @@ its targets by enumeration.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,7 @@ ETAS, STATES, SYMBOLS = 3, 2, 2
 XS = np.array([1, 0, 1])
 
 
-class FiniteGlobal(nvi.paths.AbstractGlobalModel):
+class FiniteGlobal(nvi.AbstractStateSpaceModel):
     """Tables of log p(η), log p(z_1 | η), log p(z_k | z_{k-1}, η) and log p(x_k | z_k, η)."""
 
     log_eta: jax.Array
@@ -29,17 +30,17 @@ class FiniteGlobal(nvi.paths.AbstractGlobalModel):
     def log_prior(self, eta):
         return self.log_eta[eta]
 
-    def log_initial(self, z, eta):
-        return self.log_start[eta, z]
+    def log_initial(self, z):
+        return self.log_start[z.eta, z.state]
 
-    def log_transition(self, z, z_prev, eta):
-        return self.log_step[eta, z_prev, z]
+    def log_transition(self, z, z_prev):
+        return self.log_step[z.eta, z_prev.state, z.state]
 
-    def log_observation(self, x, z, eta):
-        return self.log_emit[eta, z, x]
+    def log_observation(self, x, z):
+        return self.log_emit[z.eta, z.state, x]
 
 
-class Recursion(nvi.paths.AbstractMessages):
+class Recursion(nvi.paths.AbstractHeuristic):
     """ψ_k(z, η) = Σ_m exp(T[z, m] + u[η, m, x_{k+1}]) ψ_{k+1}(m, η): all levels share its
     parameters, and it is no density.
 
@@ -56,11 +57,11 @@ class Recursion(nvi.paths.AbstractMessages):
             later.insert(0, jax.nn.logsumexp(self.T + here + later[0], axis=1))
         first = jax.nn.logsumexp(log_e[0] + later[0])
         return nvi.paths.Messages(
-            first, jnp.stack([*later[:-1], later[-1] + 7.0 + self.u[eta, 0, 0]])
+            jnp.stack([*later[:-1], later[-1] + 7.0 + self.u[eta, 0, 0]]), first
         )
 
-    def read(self, message, state):
-        return message[state]
+    def log_psi(self, message, z):
+        return message[z.state]
 
 
 class TableStep(nvi.AbstractKernel):
@@ -100,9 +101,10 @@ class Untabled(nvi.AbstractPath):
     O(K²).
     """
 
-    model: nvi.paths.AbstractGlobalModel
+    model: nvi.AbstractStateSpaceModel
     observations: jax.Array
-    heuristic: nvi.paths.AbstractMessages
+    heuristic: nvi.paths.AbstractHeuristic
+    prior: Callable
 
     @property
     def num_levels(self):
@@ -118,22 +120,18 @@ class Untabled(nvi.AbstractPath):
 
     def log_psi(self, k, z):
         messages = self.heuristic.messages(z.eta, self.observations)
-        later = self.heuristic.read(jax.tree.map(lambda m: m[k - 1], messages.later), z.state)
+        later = self.heuristic.log_psi(jax.tree.map(lambda m: m[k - 1], messages.later), z)
         return jnp.where(k == 0, messages.first, jnp.where(k == self.num_levels - 1, 0.0, later))
 
     def log_gamma(self, theta, z, z_prev):
         if z_prev is None:
-            return self.model.log_prior(z.eta) + self.log_psi(0, z)
+            return self.prior(z.eta) + self.log_psi(0, z)
         begin, go_on = (
-            self.model.log_initial(z.state, z.eta),
-            self.model.log_transition(z.state, z_prev.state, z.eta),
+            self.model.log_initial(z),
+            self.model.log_transition(z, z_prev),
         )
         log_state = jnp.where(theta.k == 1, begin, go_on)
-        return (
-            log_state
-            + self.model.log_observation(theta.x, z.state, z.eta)
-            + self.log_psi(theta.k, z)
-        )
+        return log_state + self.model.log_observation(theta.x, z) + self.log_psi(theta.k, z)
 
     def log_gamma_prev(self, theta_prev, z_prev):
         return self.log_psi(theta_prev.k, z_prev)
@@ -153,13 +151,22 @@ class World(NamedTuple):
     log_q_eta: jax.Array
     kernel: TableStep
 
-    def sampler(
-        self, num_steps, when="always", scheme="systematic", path=nvi.paths.GlobalStateSpace
-    ):
-        path = path(self.model, jnp.asarray(XS[:num_steps]), self.heuristic)
+    def sampler(self, num_steps, when="always", scheme="systematic", path=nvi.StateSpace):
+        path = path(
+            self.model,
+            jnp.asarray(XS[:num_steps]),
+            self.heuristic,
+            prior=self.model.log_prior,
+        )
         initial = nvi.paths.WithoutState(Table(self.log_q_eta), jnp.zeros((), jnp.int32))
         transitions = nvi.Shared(nvi.Transition(nvi.kernels.NextState(self.kernel)), num_steps)
         return nvi.NestedSampler(initial, path, transitions, nvi.Resampling(scheme, when))
+
+
+def path_of(world, heuristic=None):
+    """The world's path for all of XS."""
+    heuristic = world.heuristic if heuristic is None else heuristic
+    return nvi.StateSpace(world.model, jnp.asarray(XS), heuristic, prior=world.model.log_prior)
 
 
 def make_world(seed=0, guided=False):

@@ -54,14 +54,17 @@ class HMM(nvi.AbstractStateSpaceModel):
         return -2.0 * (x - z[0]) ** 2
 
 
-class Psi(eqx.Module):
+class Psi(nvi.paths.AbstractHeuristic):
     """A heuristic that all levels share."""
 
     gain: jax.Array
     centre: jax.Array
 
-    def __call__(self, k, z):
-        return -0.5 * jnp.exp(self.gain) * (z[0] - self.centre * k) ** 2
+    def messages(self, eta, observations):
+        return nvi.paths.Messages(jnp.arange(1, len(observations) + 1))
+
+    def log_psi(self, message, z):
+        return -0.5 * jnp.exp(self.gain) * (z[0] - self.centre * message) ** 2
 
 
 def heuristic():

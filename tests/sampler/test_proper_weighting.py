@@ -7,7 +7,6 @@ by any amount fails.
 
 import functools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -442,13 +441,16 @@ def lifted(moves):
     return on_vectors
 
 
-class TableHeuristic(eqx.Module):
+class TableHeuristic(nvi.paths.AbstractHeuristic):
     """log ψ_k(z) from a table."""
 
     values: jax.Array
 
-    def __call__(self, k, z):
-        return self.values[jnp.asarray(k) - 1, z]
+    def messages(self, eta, observations):
+        return nvi.paths.Messages(self.values)
+
+    def log_psi(self, message, z):
+        return message[z]
 
 
 def forward_algorithm(model, observations, psi):

@@ -15,16 +15,13 @@ from scipy.special import logsumexp
 
 import nestedvi as nvi
 from nestedvi.evaluation.instances import evaluate_instances
-from nestedvi.paper.hmm.model import (
-    BackwardRecursion,
-    ClusterKernel,
-    ClusterRefresh,
-    Clusters,
-    HMMProgram,
-    MixtureHeuristic,
-    NormalGammas,
-    Statistics,
-)
+from nestedvi.paper.hmm.heuristics import BackwardRecursion, MixtureHeuristic
+from nestedvi.paper.hmm.linear_gaussian import LinearGaussian, particle_filter
+from nestedvi.paper.hmm.model import Clusters
+from nestedvi.paper.hmm.program import HMMProgram
+from nestedvi.paper.hmm.proposals import ClusterKernel, NormalGammas
+from nestedvi.paper.hmm.refresh import ClusterRefresh
+from nestedvi.paper.hmm.statistics import Statistics
 from nestedvi.sampler.refresh import run_refreshed
 from tests.helpers.amortised_program import start
 from tests.helpers.small_hmm import (
@@ -52,7 +49,7 @@ def recursion():
     return eqx.tree_at(lambda h: h.log_T, heuristic, jnp.log(jnp.asarray(T)))
 
 
-HEURISTICS = {"none": nvi.paths.NoMessages, "mixture": MixtureHeuristic, "recursion": recursion}
+HEURISTICS = {"none": nvi.paths.NoHeuristic, "mixture": MixtureHeuristic, "recursion": recursion}
 
 
 def log_psi(name, k, mu, tau):
@@ -67,6 +64,10 @@ def log_psi(name, k, mu, tau):
         terms.append(math.log(first) + sum(math.log(T[a, b]) for a, b in itertools.pairwise(zs)))
         terms[-1] += log_emissions(zs, XS[k:], mu, tau)
     return logsumexp(terms)
+
+
+def path_of(heuristic=None, dtype=None):
+    return nvi.StateSpace(MODEL, jnp.asarray(XS, dtype), heuristic, prior=MODEL.log_prior)
 
 
 def remembered(refresh, k, z):
@@ -85,8 +86,8 @@ def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
     for every η, at every k.
     """
     refresh, path = (
-        ClusterRefresh(MODEL),
-        nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS), HEURISTICS[name]()),
+        ClusterRefresh(MODEL, steps=2, scale=0.8),
+        path_of(HEURISTICS[name]()),
     )
     rng = np.random.default_rng(1)
     etas = [(rng.normal(0.3, 1.5, M), rng.gamma(2.0, 1.0, M)) for _ in range(4)]
@@ -116,8 +117,8 @@ def test_moves_keep_the_posterior(x64):
     Differences of moved and unmoved draws have mean zero within four standard errors, and most
     draws have moved.
     """
-    refresh = ClusterRefresh(MODEL, steps=5)
-    path = nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS), recursion())
+    refresh = ClusterRefresh(MODEL, steps=5, scale=0.8)
+    path = path_of(recursion())
     number, mean, spread = direct(np.array(ZS), XS, M)
     nu = MODEL.nu + number
     beta = MODEL.beta + 0.5 * spread + 0.5 * MODEL.nu * number / nu * (mean - MODEL.mu) ** 2
@@ -149,8 +150,8 @@ def test_moves_keep_the_posterior(x64):
 def test_moves_do_not_depend_on_the_chains_beside_them():
     """20000 chains at once move as they do a thousand at a time."""
     refresh, path = (
-        ClusterRefresh(MODEL),
-        nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS, jnp.float32)),
+        ClusterRefresh(MODEL, steps=2, scale=0.8),
+        path_of(dtype=jnp.float32),
     )
 
     def one(key):
@@ -177,7 +178,7 @@ def test_memory_in_parts_is_memory_at_once(x64):
     """Statistics of two or three parts are those of the whole, with clusters that get nothing
     first, later, or at all.
     """
-    refresh = ClusterRefresh(MODEL)
+    refresh = ClusterRefresh(MODEL, steps=2, scale=0.8)
     states, xs = (
         np.array([2, 0, 2, 2, 0, 1, 1, 0]),
         np.array([5.0, -31.2, 4.1, 6.6, -30.0, 90.5, 88.0, -29.9]),
@@ -213,7 +214,7 @@ def test_memory_of_hard_assignments_is_that_of_soft_ones(x64):
 class Wide(eqx.Module):
     """q(η | x) that looks at nothing: two clusters around 0.4, either may have either name."""
 
-    def __call__(self, model, xs, seen=None):
+    def __call__(self, model, xs, fits=None):
         alpha, beta, mu, nu = jnp.array([[3.5, 3.5], [2.5, 2.5], [-0.3, 1.2], [1.0, 1.0]])[:, None]
         return NormalGammas(jnp.zeros(1), alpha, beta, mu, nu, symmetric=True)
 
@@ -230,7 +231,7 @@ def test_evidence_is_estimated_without_bias(name, every, when):
     """E[Ẑ] = p(x) when η is moved between levels, by moves of which a good part is accepted at
     every refresh.
     """
-    refresh = ClusterRefresh(MODEL, steps=4)
+    refresh = ClusterRefresh(MODEL, steps=4, scale=0.8)
     sampler = program(HEURISTICS[name](), when)(jnp.asarray(XS, jnp.float32))
 
     def one(key):
@@ -247,7 +248,12 @@ def test_refreshed_instances_keep_more_values_of_eta():
     p(x).
     """
     xs = jnp.asarray(np.stack([XS, -XS, XS[::-1] + 0.5]), jnp.float32)
-    one, refresh, key, num = program(recursion()), ClusterRefresh(MODEL), jax.random.key(9), 40
+    one, refresh, key, num = (
+        program(recursion()),
+        ClusterRefresh(MODEL, steps=2, scale=0.8),
+        jax.random.key(9),
+        40,
+    )
     plain = evaluate_instances(key, one, xs, num_particles=num)
     refreshed = evaluate_instances(key, one, xs, num_particles=num, refresh=refresh, every=3)
     assert (refreshed.distinct > plain.distinct).all() and (refreshed.distinct <= num).all()
@@ -258,22 +264,24 @@ def test_refreshed_instances_keep_more_values_of_eta():
 
 
 def test_only_global_variables_can_be_refreshed():
-    """A path without η is refused by name."""
-    sampler = start()(jnp.asarray(0.3))
-    with pytest.raises(
-        TypeError,
-        match=(
-            f"GlobalStateSpace path can be refreshed; this path is a {type(sampler.path).__name__}"
-        ),
-    ):
-        run_refreshed(jax.random.key(0), sampler, 4, ClusterRefresh(MODEL), every=1)
+    """A path without η is refused by name, a state-space path too."""
+    refresh = ClusterRefresh(MODEL, steps=2, scale=0.8)
+    without = particle_filter(LinearGaussian(), jnp.asarray(XS, jnp.float32))
+    for sampler in (start()(jnp.asarray(0.3)), without):
+        with pytest.raises(
+            TypeError,
+            match=f"with a prior can be refreshed; this path is a {type(sampler.path).__name__}",
+        ):
+            run_refreshed(jax.random.key(0), sampler, 4, refresh, every=1)
 
 
 @pytest.mark.parametrize("every", [0, -2, 4, 7])
 def test_refreshes_must_divide_the_steps(every):
     """K = 6 steps are no whole number of parts of that length."""
-    sampler = program(nvi.paths.NoMessages())(jnp.asarray(XS))
+    sampler = program(nvi.paths.NoHeuristic())(jnp.asarray(XS))
     with pytest.raises(
         ValueError, match=f"`every` must divide the number of steps, 6; got {every}"
     ):
-        run_refreshed(jax.random.key(0), sampler, 4, ClusterRefresh(MODEL), every=every)
+        run_refreshed(
+            jax.random.key(0), sampler, 4, ClusterRefresh(MODEL, steps=2, scale=0.8), every=every
+        )

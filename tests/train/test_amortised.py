@@ -11,13 +11,10 @@ import pytest
 
 import nestedvi as nvi
 import nestedvi.train.loop as loop_module
-from nestedvi.paper.hmm.model import (
-    ClusterKernel,
-    GaussianHMM,
-    HMMProgram,
-    MixtureHeuristic,
-    NeuralStatistics,
-)
+from nestedvi.paper.hmm.heuristics import MixtureHeuristic
+from nestedvi.paper.hmm.model import GaussianHMM
+from nestedvi.paper.hmm.program import HMMProgram
+from nestedvi.paper.hmm.proposals import ClusterKernel, NeuralStatistics
 from nestedvi.train.amortised import AmortisedTrainer
 from tests.helpers.amortised_program import NOISE, log_evidence, start
 from tests.helpers.small_training import assert_same_bits

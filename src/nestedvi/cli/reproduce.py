@@ -11,7 +11,7 @@ __all__ = ["reproduce"]
 
 # Where help reads each experiment's defaults.
 _ANNEALING = "nestedvi.paper.annealing.config:AnnealingConfig"
-_HMM = "nestedvi.paper.hmm.run:HMMConfig"
+_HMM = "nestedvi.paper.hmm.config:HMMConfig"
 _BGMM_VAE = "nestedvi.paper.bgmm_vae.config:BgmmVaeConfig"
 
 _OUT = "Folder for results.json, table.md and the figures."
@@ -93,7 +93,8 @@ def hmm(
     Also a linear-Gaussian model against the Kalman filter. Ctrl-C saves; the same command goes on
     with the row that it was in.
     """
-    from nestedvi.paper.hmm.run import HMMConfig, quick_hmm_config, reproduce_hmm
+    from nestedvi.paper.hmm.config import HMMConfig, quick_hmm_config
+    from nestedvi.paper.hmm.run import reproduce_hmm
 
     sizes = given(iterations=iterations, particles=particles, test_instances=test_instances)
     config = HMMConfig(**given(rows=names_in(rows), order=order, seed=seed), **sizes)

@@ -107,8 +107,8 @@ class Append(AbstractKernel):
 
 
 class NextState(AbstractKernel):
-    """Replaces the field `state` of a particle that carries more (global variables): z_k ~ kernel(·
-    | the whole particle).
+    """z_k ~ kernel(· | η, z_{k-1}) for particles with global variables (`Latent`): replaces the
+    field `state`.
 
     The kernel sees the whole incoming particle and draws a state; everything else is carried along.
     No reverse kernel.

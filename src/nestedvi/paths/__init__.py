@@ -2,15 +2,7 @@
 
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath
-from nestedvi.paths.global_variables import (
-    AbstractGlobalModel,
-    AbstractMessages,
-    GlobalStateSpace,
-    Latent,
-    Messages,
-    NoMessages,
-    WithoutState,
-)
+from nestedvi.paths.heuristics import AbstractHeuristic, Messages, NoHeuristic
 from nestedvi.paths.schedules import (
     AbstractSchedule,
     GivenSchedule,
@@ -18,12 +10,17 @@ from nestedvi.paths.schedules import (
     LinearSchedule,
 )
 from nestedvi.paths.sequence import DensitySequence, StackedDensities
-from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
+from nestedvi.paths.state_space import (
+    AbstractStateSpaceModel,
+    Latent,
+    StateSpace,
+    Step,
+    WithoutState,
+)
 
 __all__ = [
     "AbstractFixedSupportPath",
-    "AbstractGlobalModel",
-    "AbstractMessages",
+    "AbstractHeuristic",
     "AbstractPath",
     "AbstractPreparedPath",
     "AbstractSchedule",
@@ -31,14 +28,13 @@ __all__ = [
     "Annealing",
     "DensitySequence",
     "GivenSchedule",
-    "GlobalStateSpace",
     "Latent",
     "LearnedSchedule",
     "LinearSchedule",
     "Messages",
     "NoHeuristic",
-    "NoMessages",
     "StackedDensities",
     "StateSpace",
+    "Step",
     "WithoutState",
 ]

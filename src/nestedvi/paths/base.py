@@ -13,7 +13,7 @@ A path refuses to move particles and to know how many there are.
 """
 
 import abc
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ __all__ = [
     "AbstractPath",
     "AbstractPreparedPath",
     "at_level",
+    "needs_table",
     "trainable_fields",
 ]
 
@@ -106,11 +107,21 @@ class AbstractPreparedPath(AbstractPath):
     its gradient is collected over all levels and pulled back once.
     """
 
+    @property
+    @abc.abstractmethod
+    def needs_table(self) -> bool:
+        """Whether this path has such a table at all; without one it is never prepared."""
+
     @abc.abstractmethod
     def prepare(self, z: PyTree) -> tuple["AbstractPreparedPath", PyTree]:
         """The path with its table for S first-level particles (leading axis S), and those particles
         knowing their rows.
         """
+
+
+def needs_table(path: AbstractPath) -> TypeGuard[AbstractPreparedPath]:
+    """Whether the path must be prepared after the first level."""
+    return isinstance(path, AbstractPreparedPath) and path.needs_table
 
 
 def at_level(tree: PyTree, j: Any) -> PyTree:

@@ -3,8 +3,8 @@ invariant, and so the weights alone.
 
 Resampling lets few of the first level's η survive a long series; moves make new ones. A move needs
 p(x_{1:k}, z_{1:k} | η) as a function of η, which a memory of sufficient statistics gives. After a
-move the heuristic looks at the new η once, as at the first level: a run with R refreshes costs
-about R + 1 times the heuristic. It is for evaluation; training keeps η as drawn.
+move the heuristic computes the messages of the new η, as after the first level: a run with R
+refreshes costs about R + 1 times the heuristic. It is for evaluation; training keeps η as drawn.
 """
 
 import abc
@@ -19,7 +19,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.particles.genealogy import lineage
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.particles.weights import ess, log_Z_hat
-from nestedvi.paths.global_variables import GlobalStateSpace, Latent
+from nestedvi.paths.state_space import Latent, StateSpace
 from nestedvi.sampler.level import nothing_in, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler, level_arrays
 from nestedvi.sampler.run import level_noise, prepare
@@ -40,7 +40,7 @@ class AbstractRefresh(eqx.Module):
 
     @abc.abstractmethod
     def move(
-        self, key: Key, z: Latent, memory: PyTree, k: Int[Array, ""], path: GlobalStateSpace
+        self, key: Key, z: Latent, memory: PyTree, k: Int[Array, ""], path: StateSpace
     ) -> tuple[PyTree, Scalar]:
         """A new η, from a move that leaves γ_k(· , z_{1:k}) invariant, and its rate of
         acceptance.
@@ -69,14 +69,14 @@ class RefreshedRun(NamedTuple):
 def run_refreshed(
     key: Key, sampler: NestedSampler, num_particles: int, refresh: AbstractRefresh, *, every: int
 ) -> RefreshedRun:
-    """Runs a sampler of a `GlobalStateSpace` path; η is refreshed before the first state and then
-    after every `every` states.
+    """Runs a sampler of a `StateSpace` path with global variables; η is refreshed before the first
+    state and then after every `every` states.
     """
     path = sampler.path
-    if not isinstance(path, GlobalStateSpace):
+    if not isinstance(path, StateSpace) or path.prior is None:
         raise TypeError(
-            "Only η of a GlobalStateSpace path can be refreshed; this path is a"
-            f" {type(path).__name__}."
+            "Only the global variables of a StateSpace path with a prior can be refreshed; this"
+            f" path is a {type(path).__name__} without."
         )
     if every < 1 or path.num_steps % every:
         raise ValueError(f"`every` must divide the number of steps, {path.num_steps}; got {every}.")

@@ -18,7 +18,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
-from nestedvi.paths.base import AbstractPreparedPath
+from nestedvi.paths.base import needs_table
 from nestedvi.sampler.level import Level, Terms, nothing_in, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler, level_arrays
 
@@ -216,10 +216,11 @@ def prepare(sampler: NestedSampler, particles: Particles) -> tuple[NestedSampler
     """What levels 2 … K run with, after the first level gave `particles`: the same sampler, or one
     whose path knows them.
     """
-    if not isinstance(sampler.path, AbstractPreparedPath):
+    unprepared = sampler.path
+    if not needs_table(unprepared):
         return sampler, particles
     # The table's rows are functions of θ at fixed particles.
-    path, z = sampler.path.prepare(stop_gradient(particles.z))
+    path, z = unprepared.prepare(stop_gradient(particles.z))
     return eqx.tree_at(lambda s: s.path, sampler, path), Particles(
         z, jax.vmap(path.stats)(z), particles.log_w
     )

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from nestedvi._types import Key
 from nestedvi.particles.resampling import Particles, Resampling
-from nestedvi.paths.base import AbstractPath, AbstractPreparedPath, at_level
+from nestedvi.paths.base import AbstractPath, at_level, needs_table
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.run import level_noise, run
 from nestedvi.train.learner import Gradient
@@ -46,7 +46,7 @@ def start_population(key: Key, sampler: NestedSampler, num_particles: int) -> Po
             "Level-parallel training runs all levels side by side, so they must be of one kind; use"
             " 'sequential'."
         )
-    if isinstance(sampler.path, AbstractPreparedPath):
+    if needs_table(sampler.path):
         raise ValueError(
             "Level-parallel training mixes particles of several steps, and this path keeps a table"
             " of the first-level particles of one step; use 'sequential' or 'two-phase'."

@@ -14,19 +14,12 @@ import scipy.stats
 from scipy.special import logsumexp
 
 import nestedvi as nvi
-from nestedvi.paper.hmm.model import (
-    BackwardRecursion,
-    ClusterKernel,
-    Clusters,
-    ExpectationMaximisation,
-    GaussianHMM,
-    HMMProgram,
-    LogPrecision,
-    MixtureHeuristic,
-    NeuralStatistics,
-    NormalGammas,
-    by_mean,
-)
+from nestedvi.paper.hmm.baum_welch import ExpectationMaximisation
+from nestedvi.paper.hmm.heuristics import BackwardRecursion, MixtureHeuristic
+from nestedvi.paper.hmm.model import Clusters, GaussianHMM
+from nestedvi.paper.hmm.program import HMMProgram
+from nestedvi.paper.hmm.proposals import ClusterKernel, NeuralStatistics, NormalGammas
+from nestedvi.paper.hmm.reference import LogPrecision, by_mean
 from tests.helpers.small_hmm import (
     MODEL,
     M,
@@ -46,6 +39,10 @@ SEQUENCES = list(itertools.product(range(M), repeat=K))
 
 def eta():
     return Clusters(jnp.asarray(MU), jnp.asarray(TAU))
+
+
+def latent(state, row=0):
+    return nvi.paths.Latent(eta(), jnp.asarray(state), jnp.asarray(row))
 
 
 def exact_recursion():
@@ -77,16 +74,16 @@ def test_likelihood_and_smoothing_are_sums_over_state_sequences(used, x64):
 def test_densities_of_the_model_are_those_of_its_parts(x64):
     """log p(η) by scipy, a uniform start, and a chain whose rows add up to one."""
     np.testing.assert_allclose(MODEL.log_prior(eta()), log_prior(MU, TAU), rtol=1e-12)
-    np.testing.assert_allclose(MODEL.log_initial(jnp.asarray(0), eta()), -math.log(M), rtol=1e-12)
+    np.testing.assert_allclose(MODEL.log_initial(latent(0)), -math.log(M), rtol=1e-12)
     np.testing.assert_allclose(
-        GaussianHMM().log_transition(jnp.asarray(2), jnp.asarray(1), eta()),
+        GaussianHMM().log_transition(latent(2), latent(1)),
         math.log(1 / 30),
         rtol=1e-6,
     )
     np.testing.assert_allclose(
         jnp.exp(GaussianHMM().log_transitions).sum(axis=1), np.ones(4), rtol=1e-6
     )
-    found = MODEL.log_observation(jnp.asarray(0.2), jnp.asarray(1), eta())
+    found = MODEL.log_observation(jnp.asarray(0.2), latent(1))
     np.testing.assert_allclose(found, log_emissions([1], [0.2], MU, TAU), rtol=1e-12)
 
 
@@ -101,7 +98,7 @@ def test_recursion_with_the_chain_itself_is_exact(x64):
             [log_chain(zs, z) + log_emissions(zs, XS[k:], MU, TAU) for zs in futures]
         )
         np.testing.assert_allclose(
-            exact_recursion().read(found.later[k - 1], jnp.asarray(z)),
+            exact_recursion().log_psi(found.later[k - 1], latent(z)),
             expected,
             rtol=1e-10,
             atol=1e-12,
@@ -124,8 +121,8 @@ def test_mixtures_ignore_the_chain(kind, x64):
     points = np.log(scipy.stats.norm.pdf(XS[:, None], MU, TAU**-0.5).mean(axis=1))
     np.testing.assert_allclose(found.first, points.sum(), rtol=1e-10)
     for k, z in itertools.product(range(1, K + 1), range(M)):
-        read = heuristic.read(found.later[k - 1], jnp.asarray(z))
-        np.testing.assert_allclose(read, points[k:].sum(), rtol=1e-10, atol=1e-12)
+        log_psi = heuristic.log_psi(found.later[k - 1], latent(z))
+        np.testing.assert_allclose(log_psi, points[k:].sum(), rtol=1e-10, atol=1e-12)
 
 
 def test_a_network_gives_the_mixture_its_weights(x64):
@@ -150,10 +147,8 @@ def test_cluster_kernel_starts_from_the_observation(guided, x64):
     message = np.array([[5.0, -5.0], [0.3, 1.4]])
 
     def log_probs(kernel, k, state):
-        theta = nvi.paths.GlobalStateSpace(MODEL, jnp.asarray(XS)).thetas()
-        theta = theta._replace(k=jnp.asarray(k), x=jnp.asarray(0.4), message=jnp.asarray(message))
-        latent = nvi.paths.Latent(eta(), jnp.asarray(state), jnp.asarray(1))
-        return np.asarray(kernel.log_probs(latent, nvi.kernels.Context(theta, None)))
+        theta = nvi.paths.Step(jnp.asarray(k), jnp.asarray(0.4), jnp.asarray(message))
+        return np.asarray(kernel.log_probs(latent(state, row=1), nvi.kernels.Context(theta, None)))
 
     logits = scipy.stats.norm.logpdf(0.4, MU, TAU**-0.5) + (message[1] if guided else 0.0)
     np.testing.assert_allclose(
@@ -174,7 +169,7 @@ def program(heuristic, when="always", encoder=None, guided=False):
 
 
 HEURISTICS = {
-    "none": lambda: nvi.paths.NoMessages(),
+    "none": lambda: nvi.paths.NoHeuristic(),
     "mixture": lambda: MixtureHeuristic(),
     "recursion": lambda: BackwardRecursion(M, key=jax.random.key(3), width=4),
 }

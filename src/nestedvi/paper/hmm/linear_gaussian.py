@@ -13,7 +13,8 @@ from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.kernels.base import Transition
 from nestedvi.kernels.gaussian import GaussianKernel, normal_log_prob
 from nestedvi.particles.resampling import Resampling
-from nestedvi.paths.state_space import AbstractStateSpaceModel, NoHeuristic, StateSpace
+from nestedvi.paths.heuristics import AbstractHeuristic, Messages, NoHeuristic
+from nestedvi.paths.state_space import AbstractStateSpaceModel, StateSpace
 from nestedvi.sampler.nested import NestedSampler, Stacked
 
 __all__ = ["GaussianHeuristic", "LinearGaussian", "particle_filter"]
@@ -64,7 +65,7 @@ class LinearGaussian(AbstractStateSpaceModel):
         return jnp.sum(jax.lax.scan(update, start, xs)[1])
 
 
-class GaussianHeuristic(eqx.Module):
+class GaussianHeuristic(AbstractHeuristic):
     """log ψ_k(z) = −½ e^{l_k} |z − m_k|², a bump at every step; p(x_{k+1:K} | z_k) of a
     linear-Gaussian model is one.
     """
@@ -72,8 +73,12 @@ class GaussianHeuristic(eqx.Module):
     centre: Float[Array, "steps 1"]
     log_precision: Float[Array, " steps"]
 
-    def __call__(self, k: Array, z: Float[Array, " 1"]) -> Scalar:
-        return -0.5 * jnp.exp(self.log_precision[k - 1]) * jnp.sum((z - self.centre[k - 1]) ** 2)
+    def messages(self, eta: None, observations: Float[Array, " steps"]) -> Messages:
+        return Messages((self.centre, self.log_precision))
+
+    def log_psi(self, message: tuple[Array, Array], z: Float[Array, " 1"]) -> Scalar:
+        centre, log_precision = message
+        return -0.5 * jnp.exp(log_precision) * jnp.sum((z - centre) ** 2)
 
 
 def particle_filter(

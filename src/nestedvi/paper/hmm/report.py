@@ -82,14 +82,14 @@ def linear_gaussian_table(rows: Sequence[Row]) -> str:
 
 
 def instances_figure(
-    truth: Mapping[str, np.ndarray], found: Mapping[str, Mapping[str, np.ndarray]]
+    truth: Mapping[str, np.ndarray], rows: Mapping[str, Mapping[str, np.ndarray]]
 ) -> Figure:
     """One row a heuristic, one column an instance: observations coloured by inferred state, the
     inferred clusters' bands of one standard deviation over the true ones in grey."""
     columns = len(truth["x"])
-    figure = Figure(figsize=(2.7 * columns, 1.9 * len(found)), layout="constrained")
-    grid = figure.subplots(len(found), columns, squeeze=False, sharex=True, sharey="col")
-    for line, (label, draws) in zip(grid, found.items(), strict=True):
+    figure = Figure(figsize=(2.7 * columns, 1.9 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="col")
+    for line, (label, draws) in zip(grid, rows.items(), strict=True):
         for i, axes in enumerate(line):
             x = truth["x"][i]
             steps = np.arange(1, len(x) + 1)

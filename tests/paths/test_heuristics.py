@@ -1,5 +1,5 @@
-"""State-space paths with global variables: what the densities are, what their gradients are, and
-what they cost.
+"""Heuristic factors of state-space paths: their gradients against enumerated divergences, and that
+backward messages make a step cost O(S K).
 """
 
 import math
@@ -11,119 +11,13 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.paper.hmm.model import ClusterKernel, GaussianHMM, MixtureHeuristic, NormalGammas
-from nestedvi.train.orders import initial_population
-from tests.helpers.finite_global import (
-    ETAS,
-    STATES,
-    XS,
-    Untabled,
-    divergences,
-    log_joint,
-    log_psi,
-    log_targets,
-    make_world,
-)
+from nestedvi.paper.hmm.heuristics import MixtureHeuristic
+from nestedvi.paper.hmm.model import GaussianHMM
+from nestedvi.paper.hmm.proposals import ClusterKernel, NormalGammas
+from tests.helpers.finite_global import Untabled, divergences, log_psi, log_targets, make_world
 
 K = 3
 PARTICLES, REPEATS = 20_000, 16
-
-
-def increments(path, eta, zs):
-    """log γ_k − log γ_{k-1} along one trajectory, through a table in which η has the last of three
-    rows.
-    """
-    zero = jnp.zeros(3, jnp.int32)
-    z = nvi.paths.Latent(jnp.asarray([0, 1, 0]).at[2].set(eta), zero, zero)
-    first = path.log_gamma(
-        jax.tree.map(lambda x: x[0], path.thetas()),
-        path.stats(jax.tree.map(lambda x: x[2], z)),
-        None,
-    )
-    ready, z = path.prepare(z)
-    thetas = [jax.tree.map(lambda x, j=j: x[j], ready.thetas()) for j in range(ready.num_levels)]
-    here = jax.tree.map(lambda x: x[2], z)
-    stats = [ready.stats(here), *(ready.stats(here._replace(state=s)) for s in zs)]
-    rest = [
-        ready.log_gamma(thetas[k], stats[k], stats[k - 1])
-        - ready.log_gamma_prev(thetas[k - 1], stats[k - 1])
-        for k in range(1, ready.num_levels)
-    ]
-    return jnp.stack([first, *rest])
-
-
-@jax.jit
-def everywhere(path):
-    """The increments along every trajectory: axes η, z_1 … z_K, level."""
-    etas, *zs = jnp.meshgrid(jnp.arange(ETAS), *[jnp.arange(STATES)] * K, indexing="ij")
-    found = jax.vmap(lambda eta, zs: increments(path, eta, zs))(
-        etas.ravel(), jnp.stack([z.ravel() for z in zs], axis=-1)
-    )
-    return found.reshape(*etas.shape, K + 1)
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_increments_add_up_to_the_joint(silent, x64):
-    """Σ_k log(γ_k/γ_{k-1}) = log p(η, x, z) whatever ψ for every η and z, and ψ_K = 1 whatever the
-    heuristic says of it.
-    """
-    world = make_world(2)
-    path = nvi.paths.GlobalStateSpace(
-        world.model, jnp.asarray(XS), nvi.paths.NoMessages() if silent else world.heuristic
-    )
-    np.testing.assert_allclose(everywhere(path).sum(axis=-1), log_joint(world.model, K), rtol=1e-12)
-
-
-def test_intermediate_targets_carry_the_messages(x64):
-    """Up to level k the increments add up to log p(η, x_{1:k}, z_{1:k}) + log ψ_k(z_k, η); the
-    first is log p(η) + log ψ_0(η).
-    """
-    world = make_world(3)
-    partial = np.cumsum(
-        everywhere(nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)),
-        axis=-1,
-    )
-    for k, target in enumerate(jax.jit(lambda: log_targets(world.model, world.heuristic, K))()):
-        expected = np.asarray(target).reshape(target.shape + (1,) * (K - k))
-        np.testing.assert_allclose(
-            partial[..., k], np.broadcast_to(expected, partial.shape[:-1]), rtol=1e-11
-        )
-
-
-def test_heuristic_can_be_asked_anew(x64):
-    """log ψ_k(z_k, η) of any η without a table, for k = 0 … K."""
-    world = make_world(3)
-    path = nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic)
-    etas, states = jnp.meshgrid(jnp.arange(ETAS), jnp.arange(STATES), indexing="ij")
-    ask = jax.jit(
-        lambda k: jax.vmap(jax.vmap(lambda eta, state: path.log_psi(k, eta, state)))(etas, states)
-    )
-    for k in range(K + 1):
-        expected = np.asarray(log_psi(world.heuristic, k, K)).reshape(ETAS, -1)
-        np.testing.assert_allclose(ask(k), np.broadcast_to(expected, (ETAS, STATES)), rtol=1e-12)
-
-
-def test_only_the_heuristic_learns(x64):
-    """Neither the model's tables nor η of the prepared path are parameters, and no derivative is
-    taken of an observation.
-    """
-    world = make_world()
-    path = nvi.paths.GlobalStateSpace(world.model, jnp.asarray([0.5, 1.5]), world.heuristic)
-    ready, _ = nvi.paths.GlobalStateSpace(world.model, jnp.asarray(XS), world.heuristic).prepare(
-        nvi.paths.Latent(jnp.asarray([0.1, 0.2]), jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))
-    )
-    for some in (path, ready):
-        mask = some.trainable()
-        assert jax.tree.structure(mask) == jax.tree.structure(some)
-        chosen = [
-            jax.tree_util.keystr(at) for at, on in jax.tree_util.tree_leaves_with_path(mask) if on
-        ]
-        assert chosen == [".heuristic.T", ".heuristic.u"]
-    theta = nvi.paths.GlobalStateSpace(
-        world.model, jnp.asarray([0.5, 1.5]), nvi.paths.NoMessages(), jnp.zeros(4)
-    ).thetas()
-    learned = path.learned(theta)
-    assert (learned.k, learned.x, learned.first, learned.message) == (False, False, True, True)
 
 
 def objective(optimise):
@@ -234,12 +128,6 @@ def test_schedules_and_direct_evaluation_agree(x64):
         np.testing.assert_allclose(other.info.log_Z_hat, sequential.info.log_Z_hat, rtol=1e-12)
 
 
-def test_level_parallel_training_is_refused():
-    """The table belongs to one step's particles; a population of several steps has none."""
-    with pytest.raises(ValueError, match="first-level particles"):
-        initial_population(jax.random.key(0), make_world().sampler(2), "level-parallel", 4)
-
-
 def operations(jaxpr):
     """Arithmetic of a traced function: numbers that come out of each step, times the length of the
     loops around it.
@@ -277,7 +165,10 @@ def cost(num_steps, path, order):
         kernel = _OnlyFirst(kernel)
     transitions = nvi.Shared(nvi.Transition(nvi.kernels.NextState(kernel)), num_steps)
     sampler = nvi.NestedSampler(
-        initial, path(model, xs, heuristic), transitions, nvi.Resampling("systematic", "always")
+        initial,
+        path(model, xs, heuristic, prior=model.log_prior),
+        transitions,
+        nvi.Resampling("systematic", "always"),
     )
 
     def step(key):
@@ -313,9 +204,7 @@ def test_a_gradient_costs_time_linear_in_the_number_of_steps(order):
     """Twice the observations, about twice the work; where ψ is evaluated anew at every level it is
     nearly four times.
     """
-    linear = cost(80, nvi.paths.GlobalStateSpace, order) / cost(
-        40, nvi.paths.GlobalStateSpace, order
-    )
+    linear = cost(80, nvi.StateSpace, order) / cost(40, nvi.StateSpace, order)
     quadratic = cost(80, Untabled, order) / cost(40, Untabled, order)
     assert 1.7 < linear < 2.3
     assert quadratic > 3.3
