@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from nestedvi._types import Key
-from nestedvi.grid.cells import run_cached
+from nestedvi.grid.cells import recorded, run_cached
 from nestedvi.paper.hmm.config import Row
 from nestedvi.paper.hmm.model import simulate
 from nestedvi.paper.hmm.program import HMMProgram, build_program
