@@ -42,6 +42,13 @@ def planar():
     return waved(nvi.kernels.PlanarDensity(nvi.PlanarFlow(2, 3, key=jax.random.key(3))))
 
 
+def student():
+    roots = jnp.array([[[0.9, 0.0], [0.3, 0.7]], [[1.1, 0.0], [-0.4, 0.8]]])
+    return nvi.densities.StudentMixture(
+        jnp.array([[0.5, -1.0], [-0.6, 0.4]]), roots, jnp.array([0.3, -0.2]), freedom=12
+    )
+
+
 def autoregressive():
     start = AutoregressiveMixture(jnp.zeros((4, 2)), key=jax.random.key(2), components=3, hidden=4)
     return waved(start)
@@ -89,6 +96,7 @@ DENSITIES = {
         2,
     ),
     "unlike-mixture": (lambda: Mixture((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
+    "student": (student, 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
     "planar": (planar, 2),
@@ -96,9 +104,9 @@ DENSITIES = {
     "logistic-regression": (logistic, 3),
     "rotated": (rotated_ring, 2),
 }
-# Densities that have no place above, and why: their particles are no vectors of ℝⁿ, or the classes
-# are made from a user's.
-ELSEWHERE = {"SymmetricDirichlet", "Empirical", "NumpyroModel"}
+# Densities that have no place above, and why: their particles are no vectors of ℝⁿ, they are zero
+# in places, or the classes are made from a user's.
+ELSEWHERE = {"SymmetricDirichlet", "Empirical", "NumpyroModel", "Folded"}
 PLANAR = ["diagonal-normal", "mixture", "scaled", "numpyro-event", "numpyro-batch", "ring"]
 COMPOUND = ["correlated-mixture", "affine", "unlike-mixture", "scale-mixture", "planar"]
 NUM_DRAWS = 20_000

@@ -22,7 +22,7 @@ def test_whitened_data_have_unit_covariance(key):
         @ jnp.array([[2.0, 0.0, 0.0], [1.0, 0.3, 0.0], [0.0, 5.0, 1.0]])
         + 4.0
     )
-    mean, root, u = whiten(z)
+    mean, root, u = map(jnp.float32, whiten(z))
     np.testing.assert_allclose(np.cov(u.T), np.eye(3), atol=0.02)
     np.testing.assert_allclose(mean + u @ root.T, z, rtol=1e-3, atol=1e-3)
 
@@ -41,7 +41,7 @@ def test_independent_directions_are_found_in_any_rotation(key):
         axis=1,
     )
     turn = jnp.asarray(np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0], jnp.float32)
-    u = whiten(s @ turn)[2]
+    u = jnp.float32(whiten(s @ turn)[2])
     rows = independent_directions(key_ica, u)
     np.testing.assert_allclose(rows @ rows.T, np.eye(3), atol=1e-4)
     match = np.abs(np.corrcoef((u @ rows.T).T, s.T)[:3, 3:])

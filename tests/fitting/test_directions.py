@@ -13,7 +13,7 @@ def turned(z, rng):
     back to the first ones.
     """
     rotation = np.linalg.qr(rng.normal(size=(z.shape[1],) * 2))[0]
-    _, root, u = whiten(jnp.asarray(z @ rotation.T, jnp.float32))
+    _, root, u = map(jnp.float32, whiten(z @ rotation.T))
     back = rotation.T @ np.asarray(root)
     return u, back / np.linalg.norm(back, axis=1, keepdims=True)
 

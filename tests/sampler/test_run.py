@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
@@ -188,6 +189,45 @@ def test_many_first_draws_leave_log_Z_hat_unbiased(key):
     assert np.std(np.exp(five.log_Z_hat)) < 0.95 * np.std(np.exp(one.log_Z_hat))
     assert five.drawn_log_w.shape == (4000, 20) and one.drawn_log_w.shape == (4000, 4)
     assert np.all(five.info.resampled[:, 0]) and not np.any(one.info.resampled[:, 0])
+
+
+def mixture():
+    return nvi.densities.GaussianMixture(jnp.array([[-1.0], [2.0]]), 1.5, [0.3, 0.7])
+
+
+FIRST_DENSITIES = {
+    "normal": lambda: nvi.DiagonalNormal(jnp.zeros(1), 2.0),
+    "mixture": mixture,
+    "unlike mixture": lambda: nvi.densities.Mixture(
+        (mixture(), nvi.DiagonalNormal(jnp.zeros(1), 2.0)), jnp.zeros(2)
+    ),
+    "correlated": lambda: nvi.densities.CorrelatedMixture(
+        jnp.array([[-1.0], [2.0]]), jnp.array([[[1.5]], [[1.2]]]), jnp.zeros(2)
+    ),
+    "affine": lambda: nvi.densities.Affine(mixture(), jnp.ones(1), jnp.full((1, 1), 1.2)),
+    "student": lambda: nvi.densities.StudentMixture(
+        jnp.array([[0.0], [1.0]]), jnp.array([[[1.5]], [[1.2]]]), jnp.zeros(2)
+    ),
+    "scales": lambda: nvi.densities.ScaleMixture(1, (0.7, 2.0)),
+    "numpyro": lambda: nvi.densities.Numpyro(dist.Laplace(jnp.zeros(1), 1.5)),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_DENSITIES)
+@pytest.mark.parametrize("draws, num", [(2, 1), (4, 1), (2, 4), (16, 4)])
+def test_no_key_serves_two_purposes(name, draws, num):
+    """E[Ẑ] = 1 for a normalised target, whatever q_1 does with its keys: were one of them the
+    thinning's too, draws and choice would depend on each other.
+    """
+    target = nvi.DiagonalNormal(jnp.full(1, 0.3), 1.2)
+    initial = FIRST_DENSITIES[name]()
+    path = nvi.Annealing(initial, target, nvi.LinearSchedule(3))
+    moves = nvi.Shared(nvi.RandomWalk(jnp.ones(1)), 2)
+    sampler = nvi.NestedSampler(initial, path, moves)
+    keys = jax.random.split(jax.random.key(5), 4000)
+    runs = jax.jit(jax.vmap(lambda k: nvi.run(k, sampler, num, draws=draws).log_Z_hat))(keys)
+    Z_hat = np.exp(np.asarray(runs, np.float64))
+    assert abs(Z_hat.mean() - 1) < 5 * Z_hat.std() / 4000**0.5
 
 
 def test_after_the_draws_every_particle_has_their_mean_weight(key, x64):

@@ -17,6 +17,7 @@ from nestedvi.densities.folded import Folded
 from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
+from nestedvi.densities.student import StudentMixture
 
 __all__ = [
     "AbstractDensity",
@@ -36,6 +37,7 @@ __all__ = [
     "Pullback",
     "ScaleMixture",
     "Scaled",
+    "StudentMixture",
     "SymmetricDirichlet",
     "as_density",
     "as_sampleable",

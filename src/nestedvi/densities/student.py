@@ -28,16 +28,16 @@ class StudentMixture(AbstractSampleable):
     log_weights: Float[Array, " components"]
     inverses: Float[Array, "components dim dim"] | None
     tails: float = eqx.field(static=True)
-    freedom: float = eqx.field(static=True)
+    freedom: int = eqx.field(static=True)
 
     def __init__(
-        self, means, roots, log_weights, *, tails: float = 0.3, freedom: float = 5.0, inverses=None
+        self, means, roots, log_weights, *, tails: float = 0.3, freedom: int = 5, inverses=None
     ):
         self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), inverses
         self.log_weights = jnp.asarray(log_weights, self.means.dtype)
-        if not 0 < tails < 1 or freedom <= 0:
+        if not 0 < tails < 1 or freedom < 1:
             raise ValueError(
-                f"Tails take a share between 0 and 1 and positive degrees of freedom; got {tails}"
+                f"Tails take a share between 0 and 1 and a whole number of degrees; got {tails}"
                 f" and {freedom}."
             )
         self.tails, self.freedom = tails, freedom
@@ -82,7 +82,7 @@ class StudentMixture(AbstractSampleable):
         key_component, key_noise, key_tail, key_width = jax.random.split(key, 4)
         m = jax.random.categorical(key_component, self.log_weights)
         eps = jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)
-        # A t variable is a Gaussian over the root of a χ² over its degrees of freedom.
-        chi = 2 * jax.random.gamma(key_width, 0.5 * self.freedom, dtype=eps.dtype) / self.freedom
-        tail = jax.random.uniform(key_tail) < self.tails
-        return self.means[m] + jnp.tril(self.roots[m]) @ (eps * jnp.where(tail, chi**-0.5, 1.0))
+        # A t variable is a Gaussian over the root of a mean of squares, one a degree of freedom.
+        mean_square = jnp.mean(jax.random.normal(key_width, (self.freedom,), eps.dtype) ** 2)
+        width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
+        return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)

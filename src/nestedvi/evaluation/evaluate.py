@@ -20,6 +20,7 @@ from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
 from nestedvi.paths.sequence import DensitySequence, StackedDensities
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.checks import check_run, support_warnings
 from nestedvi.sampler.level import Level
 from nestedvi.sampler.nested import NestedSampler, level_arrays
@@ -64,6 +65,7 @@ def _batches(keys: Key, sampler: NestedSampler, num_particles: int, at_once: int
     return jax.lax.map(one, keys, batch_size=at_once)
 
 
+@in_full_precision
 def evaluate(
     key: Key,
     sampler: NestedSampler,

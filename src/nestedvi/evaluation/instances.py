@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.particles.genealogy import distinct_ancestors
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.refresh import AbstractRefresh, run_refreshed
 from nestedvi.sampler.run import run
@@ -63,6 +64,7 @@ def _num_distinct(eta: PyTree) -> Any:
     return 1 + jnp.sum(values[1:] != values[:-1])
 
 
+@in_full_precision
 def evaluate_instances(
     key: Key,
     program: Callable[[PyTree], NestedSampler],

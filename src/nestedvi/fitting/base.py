@@ -12,7 +12,9 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
@@ -124,9 +126,6 @@ def _assemble(
     return Mixture(parts, jnp.log(weights))
 
 
-_whiten = jax.jit(whiten)
-
-
 def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Mixture:
     """A base for a nested sampler from particles of the target.
 
@@ -136,8 +135,12 @@ def refit_base(key: Key, z: Rows, held_out: Rows, *, wide: float) -> Mixture:
     - `wide`: the share of the flexible part's draws that look beyond the particles.
     """
     key_mixture, key_flexible = jax.random.split(key)
-    mean, root, u = _whiten(z)
-    u_held = jax.scipy.linalg.solve_triangular(root, (held_out - mean).T, lower=True).T
+    centre, spread, white = whiten(z)
+    white_held = scipy.linalg.solve_triangular(
+        spread, (np.asarray(held_out) - centre).T, lower=True
+    ).T
+    mean, root = jnp.asarray(centre, z.dtype), jnp.asarray(spread, z.dtype)
+    u, u_held = jnp.asarray(white, z.dtype), jnp.asarray(white_held, z.dtype)
     dim = z.shape[1]
     components = int(min(50, max(3, z.shape[0] // (10 * dim * (dim + 3)))))
     mixture = fit_mixture(key_mixture, u, components)

@@ -4,6 +4,8 @@ user's.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
@@ -12,6 +14,7 @@ __all__ = ["independent_directions", "rulers_first", "whiten"]
 
 Rows = Float[Array, "data dim"]
 Square = Float[Array, "dim dim"]
+Data = Float[np.ndarray, "data dim"] | Rows
 
 # E[log cosh ε] of a standard normal.
 _NORMAL_LOG_COSH = 0.374567
@@ -19,15 +22,15 @@ _NORMAL_LOG_COSH = 0.374567
 _STANDS_OUT, _FAR_OUT = 2.5, 3.0
 
 
-def whiten(z: Rows) -> tuple[Float[Array, " dim"], Square, Rows]:
-    """Mean m, root L of the covariance, and u = L⁻¹ (z − m)."""
-    mean, dim = jnp.mean(z, axis=0), z.shape[1]
-    covariance = jnp.cov(z.T).reshape(dim, dim)
+def whiten(z: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean m, root L of the covariance, and u = L⁻¹ (z − m); on the host, in double precision."""
+    z = np.asarray(z, np.float64)
+    mean, dim = z.mean(axis=0), z.shape[1]
+    covariance = np.cov(z.T).reshape(dim, dim)
     # A direction without spread (one point, or fewer particles than dimensions) still gets a width.
-    root = jnp.linalg.cholesky(
-        covariance + (1e-6 * jnp.trace(covariance) / dim + 1e-20) * jnp.eye(dim, dtype=z.dtype)
-    )
-    return mean, root, jax.scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
+    ridge = 1e-6 * np.trace(covariance) / dim + 1e-20
+    root = np.linalg.cholesky(covariance + ridge * np.eye(dim))
+    return mean, root, scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
 
 
 def _orthogonal(rows: Square) -> Square:

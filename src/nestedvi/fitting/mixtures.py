@@ -5,11 +5,13 @@ expectation maximisation.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.fitting.directions import whiten
+from nestedvi.fitting.directions import Data, whiten
 
 __all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_mixture"]
 
@@ -25,32 +27,25 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
     )
 
 
-def bulk_root(z: Rows, freedom: float = 3.0, iterations: int = 10) -> Float[Array, "dim dim"]:
+def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 10) -> np.ndarray:
     """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where
-    most particles are.
+    most particles are; on the host, in double precision.
 
     The few that are far out count less, as a funnel's mouth should for steps that have to fit its
     middle as well. Of fewer than ten particles a dimension it is in part the covariance's root.
     """
     _, root, u = whiten(z)
-    num, dim = z.shape
-    ridge = 1e-6 * jnp.eye(dim, dtype=z.dtype)
-
-    def update(_, state):
-        centre, scatter = state
-        away = jax.scipy.linalg.solve_triangular(
-            jnp.linalg.cholesky(scatter + ridge), (u - centre).T, lower=True
-        )
-        weight = (freedom + dim) / (freedom + jnp.sum(away**2, axis=0))
-        centre = weight @ u / jnp.sum(weight)
-        return centre, (weight[:, None] * (u - centre)).T @ (u - centre) / num
-
-    start = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
-    _, scatter = jax.lax.fori_loop(0, iterations, update, start)
+    num, dim = u.shape
+    unit = np.eye(dim)
+    centre, scatter = np.zeros(dim), unit
+    for _ in range(iterations):
+        scale = np.linalg.cholesky(scatter + 1e-6 * unit)
+        away = scipy.linalg.solve_triangular(scale, (u - centre).T, lower=True)
+        weight = (freedom + dim) / (freedom + np.sum(away**2, axis=0))
+        centre = weight @ u / weight.sum()
+        scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
     trust = min(1.0, num / (10 * dim))
-    return root @ jnp.linalg.cholesky(
-        trust * scatter + (1 - trust) * jnp.eye(dim, dtype=z.dtype) + ridge
-    )
+    return root @ np.linalg.cholesky(trust * scatter + (1 - trust + 1e-6) * unit)
 
 
 @eqx.filter_jit

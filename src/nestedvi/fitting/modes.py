@@ -103,9 +103,15 @@ def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray
 
 
 def find_modes(
-    density: AbstractDensity, starts: Float[np.ndarray, "starts dim"], *, most: int = 20
+    density: AbstractDensity,
+    starts: Float[np.ndarray, "starts dim"],
+    *,
+    most: int = 20,
+    known: Modes | None = None,
 ) -> Modes:
-    """The modes that optimisations from `starts` end in, at most `most` of them."""
+    """The modes that optimisations from `starts` end in, and those that were `known`; at most
+    `most` of them.
+    """
     ask = _Counted(density, jnp.result_type(float))
     ends = []
     for start in np.asarray(starts, np.float64):
@@ -115,6 +121,8 @@ def find_modes(
         if result.fun < 1e29 and np.isfinite(result.x).all():
             ends.append((float(result.fun), result.x))
     kept: list[tuple[np.ndarray, float, np.ndarray]] = []
+    if known is not None:
+        kept = list(zip(known.z, -known.log_gamma, known.roots, strict=True))
     for _, z in sorted(ends, key=lambda end: end[0]):
         if len(kept) == most:
             break

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
@@ -51,8 +52,14 @@ class Answer(NamedTuple):
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
     cost: Cost | None = None
-    drawn_log_w: LogWeights | None = None
+    drawn_log_w: LogWeights | np.ndarray | None = None
     weighted: bool = True
+
+    def with_search(self, gradients: float, values: float) -> "Answer":
+        """With what a search asked of the target, for each particle, added to the cost."""
+        assert self.cost is not None
+        learning, sampling, before = self.cost
+        return self._replace(cost=Cost(learning + gradients, sampling, before + values))
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from nestedvi.particles.resampling import Resampling
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked
-from nestedvi.smc.tempering import Tempering
+from nestedvi.smc.tempering import MAX_LEVELS, Tempering
 
-__all__ = ["LEAPS", "freeze", "spread_betas"]
+__all__ = ["GOOD_BASE", "LEAPS", "freeze", "spread_betas"]
 
 LEAPS = 10
 # Importance sampling from a base that keeps this share of its draws is as good as going in steps.
-_GOOD_BASE = 0.6
+GOOD_BASE = 0.6
 _LEAST_STEP = 1e-6
 # With fewer particles temperatures would be learned from noise.
 _ENOUGH = 500
@@ -49,10 +49,8 @@ def freeze(
     what the base draws too seldom or too wide; moves in between mend that. The run's own
     temperatures, spread evenly, are where learning starts.
     """
-    num = int(run.num_levels)
-    visited, sizes = np.asarray(run.betas[:num], np.float64), np.asarray(run.step_sizes[:num])
-    dtype = run.root.dtype
-    if float(run.base_share) > _GOOD_BASE:
+    visited, sizes, dtype = run.betas, run.step_sizes, run.z.dtype
+    if float(run.base_share) > GOOD_BASE:
         betas = np.ones(num_levels)
     else:
         schedule = LearnedSchedule(
@@ -64,17 +62,22 @@ def freeze(
     sizes = np.interp(betas[1:], visited, sizes)
     moves = Hamiltonian(
         jnp.asarray(sizes, dtype),
-        jnp.broadcast_to(run.root, (len(sizes), *run.root.shape)),
+        jnp.asarray(np.broadcast_to(run.root, (len(sizes), *run.root.shape)), dtype),
         LEAPS,
     )
     path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
 
 
-@jax.jit
 def _potential(run: Tempering) -> PathPotential:
-    reached = jnp.where(jnp.arange(len(run.betas)) < run.num_levels, run.betas, jnp.inf)
-    return PathPotential(jnp.concatenate([jnp.zeros_like(reached[:1]), reached]), run.log_ratios)
+    """Of one shape for any number of temperatures, so that learning is compiled once."""
+    rest, dtype = MAX_LEVELS - run.num_levels, run.z.dtype
+    nodes = np.concatenate([[0.0], run.betas, np.full(rest, np.inf)])
+    log_ratios = np.pad(run.log_ratios, ((0, rest), (0, 0)))
+    return _make_potential(jnp.asarray(nodes, dtype), jnp.asarray(log_ratios, dtype))
+
+
+_make_potential = jax.jit(PathPotential)
 
 
 def spread_betas(visited: np.ndarray, num_levels: int) -> np.ndarray:

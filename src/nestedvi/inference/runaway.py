@@ -6,7 +6,7 @@ proper density settles, however large. It is a test for mass that runs away, not
 does. `RunawayError` is raised here and nowhere else.
 """
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.errors import DensityError
-from nestedvi.kernels.mcmc import metropolis
+from nestedvi.randomness import generator
 
 __all__ = ["RunawayError", "check_width", "settle"]
 
@@ -63,78 +63,62 @@ def check_width(
 
 def settle(
     key: Key, target: Pullback, z: Float[Array, "particles dim"], names: tuple[str, ...] = ()
-) -> tuple[Float[Array, "particles dim"], int]:
+) -> tuple[Float[np.ndarray, "particles dim"], int]:
     """500 of the particles after they moved until their widths settled, and how many values of the
     density that took; raises `RunawayError` if they spread without end.
 
     `z` is in units where the search began with a width of about one. The moves follow the density
-    only roughly (all particles move at once, along each other): they are no estimate.
+    only roughly (all particles move at once, along each other): they are no estimate. The loop runs
+    on the host; only values of the density are compiled.
     """
-    z = z[jnp.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
-    z, first, last, rounds, settled = _spread(key, target.log_gamma, z)
-    values = int(rounds) * (_num_moves(z.shape[1]) + 1) * _PARTICLES
-    if bool(settled):
-        return z, values
-    first, last = np.asarray(first), np.nan_to_num(np.asarray(last), nan=np.inf)
+    rng, dtype = generator(key), z.dtype
+    here = np.asarray(z, np.float64)[np.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
+    num, dim = here.shape
+    moves, values = _num_moves(dim), 0
+
+    def log_gamma(points: np.ndarray) -> np.ndarray:
+        nonlocal values
+        values += num
+        found = np.asarray(_values(target, jnp.asarray(points, dtype)), np.float64)
+        return np.nan_to_num(found, nan=-np.inf, neginf=-np.inf)
+
+    # Medians, which heavy but proper tails leave alone; from where the particles began, so that
+    # drifting away is growth too.
+    centre = np.median(here, axis=0)
+    first = np.median(np.abs(here - centre), axis=0) + np.finfo(np.float32).tiny
+    widths, log_here = [first] * _WINDOW, log_gamma(here)
+    for done in range(1, _MAX_ROUNDS + 1):
+        for _ in range(moves):
+            one, other = rng.integers(num, size=(2, num))
+            size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
+            proposal = here + size * (here[one] - here[other])
+            log_new = log_gamma(proposal)
+            with np.errstate(invalid="ignore"):
+                accept = np.log(rng.uniform(size=num)) < log_new - log_here
+            here = np.where(accept[:, None], proposal, here)
+            log_here = np.where(accept, log_new, log_here)
+        width = np.median(np.abs(here - centre), axis=0)
+        settled = done >= _WINDOW and bool(np.all(width < _GROWTH * widths[0]))
+        widths = [*widths[1:], width]
+        if settled:
+            return here, values
+        if np.max(np.minimum(width, width / first)) >= _CERTAIN:
+            break
+    last = np.nan_to_num(widths[-1], nan=np.inf)
     # A search that collapsed onto a point grows as well, back to where it should be: both the
     # growth and the width must be large.
     widest = np.where(np.minimum(last, last / first) > _DOUBTFUL, last, 0.0)
     if widest.any():
         worst = int(np.argmax(widest))
         _refuse(target, names, worst, float(first[worst]), float(last[worst]))
-    return z, values
+    return here, values
 
 
 def _num_moves(dim: int) -> int:
     """In a round."""
-    return max(10, dim // 2)
+    return min(max(10, dim // 2), 50)
 
 
 @eqx.filter_jit
-def _spread(key: Key, log_gamma: Any, z: Float[Array, "particles dim"]):
-    """The particles at the end, their widths before and after, the number of rounds, and whether
-    widths settled; ends when it is beyond doubt."""
-    num, dim = z.shape
-    moves = _num_moves(dim)
-
-    def log_gamma_all(z):
-        return jnp.nan_to_num(jax.vmap(log_gamma)(z), nan=-jnp.inf, neginf=-jnp.inf)
-
-    # Medians, which heavy but proper tails leave alone; from where the particles began, so that
-    # drifting away is growth too.
-    centre = jnp.median(z, axis=0)
-
-    def width_of(z):
-        return jnp.median(jnp.abs(z - centre), axis=0)
-
-    first = width_of(z) + jnp.finfo(z.dtype).tiny
-
-    def go_on(state):
-        _, widths, rounds, settled = state
-        return (
-            ~settled
-            & (rounds < _MAX_ROUNDS)
-            & (jnp.max(jnp.minimum(widths[-1], widths[-1] / first)) < _CERTAIN)
-        )
-
-    def one_round(state):
-        z, widths, rounds, _ = state
-
-        def move(state, key):
-            z, log_z = state
-            key_pair, key_size, key_accept = jax.random.split(key, 3)
-            one, other = jax.random.randint(key_pair, (2, num), 0, num)
-            size = 2.38 / (2 * dim) ** 0.5 * jnp.exp(jax.random.normal(key_size, (num, 1)) - 0.5)
-            proposal = z + size * (z[one] - z[other])
-            log_new = log_gamma_all(proposal)
-            return metropolis(key_accept, z, log_z, proposal, log_new)[:2], None
-
-        keys = jax.random.split(jax.random.fold_in(key, rounds), moves)
-        (z, _), _ = jax.lax.scan(move, (z, log_gamma_all(z)), keys)
-        width = width_of(z)
-        settled = (rounds + 1 >= _WINDOW) & jnp.all(width < _GROWTH * widths[0])
-        return z, jnp.concatenate([widths[1:], width[None]]), rounds + 1, settled
-
-    start = z, jnp.broadcast_to(first, (_WINDOW, dim)), 0, jnp.array(False)
-    z, widths, rounds, settled = jax.lax.while_loop(go_on, one_round, start)
-    return z, first, widths[-1], rounds, settled
+def _values(target: Pullback, z: Float[Array, "particles dim"]) -> Array:
+    return jax.vmap(target.log_gamma)(z)

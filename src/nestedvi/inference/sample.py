@@ -18,6 +18,7 @@ from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import make_problem
 from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.methods import METHODS, Method
+from nestedvi.precision import in_full_precision
 
 __all__ = ["ANSWERS", "sample"]
 
@@ -26,6 +27,7 @@ __all__ = ["ANSWERS", "sample"]
 ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
 
 
+@in_full_precision
 def sample(
     key: Key,
     model: Any,

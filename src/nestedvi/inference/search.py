@@ -2,16 +2,14 @@
 coordinates that suit them.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
-from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.inference.answer import Request
 from nestedvi.inference.coordinates import check_mass, first_coordinates, in_units_of
@@ -36,27 +34,22 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     target = first_coordinates(key_prior, request)
     run = _run(key_run, request, target, num, plan)
     check_width(target, run.z, request.names)
-    any_finite = bool(_any_finite(target, run.z))
+    any_finite = bool(np.any(run.log_ratios[-1] > -1e29))
     has_prior = request.prior is not None
     check_mass(any_finite, jnp.mean(run.z, axis=0), jnp.std(run.z, axis=0), has_prior)
     settled, values = settle(key_settle, target, run.z, request.names)
     run = run._replace(values=run.values + values / num)
-    if not bool(jnp.any(jnp.std(settled, axis=0) > 2 * jnp.std(run.z, axis=0))):
+    if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
         return Pilot(target, run)
     # A direction far wider than the search began with: once more, in units that fit it.
-    wider = in_units_of(target, settled)
+    wider = in_units_of(target, jnp.asarray(settled, run.z.dtype))
     again = _run(key_run, request, wider, num, plan)
-    cost = {"gradients": run.gradients + again.gradients, "values": run.values + again.values}
-    return Pilot(wider, again._replace(**cost))
+    gradients = run.gradients + again.gradients
+    return Pilot(wider, again._replace(gradients=gradients, values=run.values + again.values))
 
 
 def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> Tempering:
     return tempering(key, ScaleMixture(request.dim), target, plan, num_particles=num)
-
-
-@eqx.filter_jit
-def _any_finite(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Any:
-    return jnp.any(jnp.isfinite(jax.vmap(density.log_gamma)(z)))
 
 
 def unfinished(run: Tempering) -> tuple[str, ...]:

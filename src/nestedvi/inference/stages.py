@@ -1,4 +1,4 @@
-"""Progress of an answer in stages instead of training steps."""
+"""Progress of an answer in stages instead of training steps, and the time that each took."""
 
 import time
 from typing import Any
@@ -9,22 +9,40 @@ __all__ = ["Stages"]
 
 
 class Stages:
-    """The display ends with the block, however that ends."""
+    """The display ends with the block, however that ends. How many stages there will be is not
+    known: it is said which one is under way.
+    """
 
-    def __init__(self, progress: Any, total: int):
-        self._reporter, self._count, self._total = as_reporter(progress), 0, total
+    def __init__(self, progress: Any):
+        self._reporter, self._count, self._name = as_reporter(progress), 0, ""
+        self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> "Stages":
         self._began = time.perf_counter()
-        self._reporter.start(self._total, 0)
+        self._reporter.start(_MOST, 0)
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._close()
         self._reporter.stop()
 
+    def _close(self) -> None:
+        if self._name:
+            spent = time.perf_counter() - self._since
+            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + spent
+
+    def begin(self, name: str) -> None:
+        """The next stage."""
+        self._close()
+        self._name, self._since = name, time.perf_counter()
+
     def done(self, **measures: Any) -> None:
-        """One more stage is done."""
+        """One more stage is done, with what it measured."""
         self._count += 1
         rate = self._count / (time.perf_counter() - self._began)
         measures = {name: float(x) for name, x in measures.items()}
         self._reporter.update(self._count, steps_per_second=rate, **measures)
+
+
+# What a display shows as the whole; most answers need fewer.
+_MOST = 8

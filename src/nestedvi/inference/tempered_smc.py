@@ -37,7 +37,8 @@ def answer_smc(key: Key, request: Request) -> Answer:
     key_search, key_run = jax.random.split(key)
     dim, num_particles = request.dim, request.num_particles
     num_coarse, per_batch = -(-num_particles // 2), -(-num_particles // _BATCHES)
-    with Stages(request.progress, 1 + _BATCHES) as stages:
+    with Stages(request.progress) as stages:
+        stages.begin("search")
         target, coarse = search(key_search, request, num_coarse, _COARSE)
         stages.done(log_Z=coarse.log_Z_hat)
         mean, root, _ = whiten(coarse.z)
@@ -45,6 +46,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
             (ScaleMixture(dim), Affine(ScaleMixture(dim, _AROUND), mean, root)), jnp.zeros(2)
         )
         runs = []
+        stages.begin("tempering")
         for k in jax.random.split(key_run, _BATCHES):
             runs.append(
                 tempering(
@@ -53,13 +55,13 @@ def answer_smc(key: Key, request: Request) -> Answer:
             )
             stages.done(log_Z=runs[-1].log_Z_hat)
     z = jnp.concatenate([f.z for f in runs])
-    estimates = jnp.stack([f.log_Z_hat for f in runs])
+    estimates = np.array([f.log_Z_hat for f in runs])
     log_Z, between = log_Z_hat_stderr(estimates)
     # Four batches may agree by chance: they are not believed to be closer than their own weights
     # make likely.
     within = np.sqrt(np.mean([f.log_Z_variance for f in runs]) / _BATCHES)
     # Particles of a batch are equally weighted; batches count by their estimates.
-    log_w = jnp.repeat(estimates, per_batch)[:num_particles]
+    log_w = jnp.asarray(np.repeat(estimates, per_batch)[:num_particles], z.dtype)
     diagnosis = (
         *{sentence for f in runs for sentence in unfinished(f)},
         *_too_few(per_batch, dim),

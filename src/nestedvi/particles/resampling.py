@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from nestedvi._types import Ancestors, Flag, Key, LogWeights, Scalar, Uniforms, Weights
 from nestedvi.errors import UnknownNameError
-from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.particles.weights import ess, library_of, log_Z_hat, normalise
 
 __all__ = [
     "SCHEMES",
@@ -49,21 +50,24 @@ class AbstractScheme(eqx.Module):
         """Ancestor indices from S independent uniforms on [0, 1)."""
 
 
-def _search(ends: Weights, points: Uniforms) -> Ancestors:
+def _search(ends: Weights, points: Uniforms) -> Any:
     """searchsorted from the right. Comparing everything with everything is one fused loop, and
     faster until S² hurts.
     """
+    if library_of(ends) is np:
+        return np.searchsorted(ends, points, side="right")
     method = "compare_all" if ends.shape[0] <= 512 else "sort"
     return jnp.searchsorted(ends, points, side="right", method=method)
 
 
-def _inverse_cdf(points: Uniforms, w_bar: Weights) -> Ancestors:
-    cdf = jnp.cumsum(w_bar)
+def _inverse_cdf(points: Uniforms, w_bar: Weights | np.ndarray) -> Any:
+    xp = library_of(w_bar)
+    cdf = xp.cumsum(w_bar)
     # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of
     # weight zero.
     picks = _search(cdf / cdf[-1], points)
-    last = w_bar.shape[0] - 1 - jnp.argmax(w_bar[::-1] > 0)
-    return jnp.minimum(picks, last)
+    last = w_bar.shape[0] - 1 - xp.argmax(w_bar[::-1] > 0)
+    return xp.minimum(picks, last)
 
 
 class Multinomial(AbstractScheme):
@@ -81,11 +85,11 @@ class Stratified(AbstractScheme):
         return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
 
 
-def systematic(u: Scalar, w_bar: Weights, num: int) -> Ancestors:
+def systematic(u: Scalar | float, w_bar: Weights | np.ndarray, num: int) -> Any:
     """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they
-    come in order.
+    come in order. Weights of NumPy give indices of NumPy.
     """
-    return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
+    return _inverse_cdf((library_of(w_bar).arange(num) + u) / num, w_bar)
 
 
 class Systematic(AbstractScheme):

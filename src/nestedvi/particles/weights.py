@@ -1,50 +1,61 @@
 """Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
 Pareto k̂.
 
-Functions of log weights act on the last axis.
+Functions of log weights act on the last axis. Arrays of JAX are computed with by JAX; arrays of
+NumPy by NumPy, for loops on the host that have nothing to compile.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
-from nestedvi._types import LogWeights, Scalar, Weights
+from nestedvi._types import LogWeights
 
-__all__ = ["ess", "khat", "log_Z_hat", "log_Z_hat_stderr", "normalise"]
+__all__ = ["ess", "khat", "library_of", "log_Z_hat", "log_Z_hat_stderr", "normalise"]
 
 
-def normalise(log_w: LogWeights) -> Weights:
+def library_of(x: Any) -> Any:
+    """NumPy for its own arrays, else JAX's version of it."""
+    return np if isinstance(x, np.ndarray) else jnp
+
+
+def normalise(log_w: LogWeights | np.ndarray) -> Any:
     """w̄ = w / Σw. All-zero weights give zeros, not NaN: the caller sees Σw̄ = 0 and says so."""
-    top = jnp.max(log_w, axis=-1, keepdims=True)
-    w = jnp.exp(log_w - jnp.where(jnp.isfinite(top), top, 0.0))
-    total = jnp.sum(w, axis=-1, keepdims=True)
-    return w / jnp.where(total > 0, total, 1.0)
+    xp = library_of(log_w)
+    top = xp.max(log_w, axis=-1, keepdims=True)
+    w = xp.exp(log_w - xp.where(xp.isfinite(top), top, 0.0))
+    total = xp.sum(w, axis=-1, keepdims=True)
+    return w / xp.where(total > 0, total, 1.0)
 
 
-def log_Z_hat(log_w: LogWeights) -> Scalar:
+def log_Z_hat(log_w: LogWeights | np.ndarray) -> Any:
     """log Ẑ = log (1/S) Σ w, by a stable logsumexp."""
-    return jax.nn.logsumexp(log_w, axis=-1) - np.log(log_w.shape[-1])
+    logsumexp = scipy.special.logsumexp if library_of(log_w) is np else jax.nn.logsumexp
+    return logsumexp(log_w, axis=-1) - np.log(log_w.shape[-1])
 
 
-def ess(log_w: LogWeights) -> Scalar:
+def ess(log_w: LogWeights | np.ndarray) -> Any:
     """(Σw)² / Σw²: between 1 and S, and 0 when every weight is zero."""
-    w_bar = normalise(log_w)
-    square = jnp.sum(w_bar**2, axis=-1)
-    return jnp.where(square > 0, 1.0 / jnp.where(square > 0, square, 1.0), 0.0)
+    xp, w_bar = library_of(log_w), normalise(log_w)
+    square = xp.sum(w_bar**2, axis=-1)
+    return xp.where(square > 0, 1.0 / xp.where(square > 0, square, 1.0), 0.0)
 
 
-def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"]) -> tuple[Scalar, Scalar]:
+def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"] | np.ndarray) -> tuple[Any, Any]:
     """log Ẑ from independent batches: the log of the mean Ẑ (unbiased in Z), and its standard error
     by the delta method.
     """
-    num = log_Z_hats.shape[0]
-    top = jnp.max(log_Z_hats)
-    top = jnp.where(jnp.isneginf(top), 0.0, top)
-    ratio = jnp.exp(log_Z_hats - top)
-    mean = jnp.mean(ratio)
-    stderr = jnp.std(ratio, ddof=1) / np.sqrt(num) / mean if num > 1 else jnp.full((), jnp.nan)
-    return top + jnp.log(mean), stderr
+    num, xp = log_Z_hats.shape[0], library_of(log_Z_hats)
+    top = xp.max(log_Z_hats)
+    top = xp.where(xp.isneginf(top), 0.0, top)
+    ratio = xp.exp(log_Z_hats - top)
+    mean = xp.mean(ratio)
+    stderr = xp.std(ratio, ddof=1) / np.sqrt(num) / mean if num > 1 else xp.full((), np.nan)
+    return top + xp.log(mean), stderr
 
 
 def khat(log_w) -> float:

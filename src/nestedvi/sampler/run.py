@@ -19,6 +19,7 @@ from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.base import needs_table
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.level import Level, Terms, nothing_in, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler, level_arrays
 
@@ -86,6 +87,7 @@ class Run(NamedTuple):
         return num_distinct(self.picks[lineage(self.ancestors)[0]], self.drawn_log_w.shape[0])
 
 
+@in_full_precision
 def run(
     key: Key,
     sampler: NestedSampler,
@@ -125,15 +127,17 @@ class _FirstLevel(NamedTuple):
     picks: Int[Array, " particles"]
 
 
-def _first_level(key: Key, sampler: NestedSampler, num_particles: int, draws: int) -> _FirstLevel:
+def _first_level(
+    key: Key, key_thin: Key, sampler: NestedSampler, num_particles: int, draws: int
+) -> _FirstLevel:
+    # Two keys: particles use every key that can be made from the first one.
     start = nothing_in(draws * num_particles)
     level_terms = terms(key, start, sampler.first_level(), sampler.path)
     drawn = outgoing(start, level_terms)
     info = level_info(start, drawn, level_terms, draws > 1)
     if draws == 1:
         return _FirstLevel(drawn, info, drawn.log_w, jnp.arange(num_particles))
-    uniform = jax.random.uniform(jax.random.fold_in(key, 1))
-    picks = systematic(uniform, normalise(drawn.log_w), num_particles)
+    picks = systematic(jax.random.uniform(key_thin), normalise(drawn.log_w), num_particles)
     log_w = jnp.broadcast_to(log_Z_hat(drawn.log_w), (num_particles,))
     return _FirstLevel(take(drawn, picks, log_w), info, drawn.log_w, picks)
 
@@ -148,8 +152,9 @@ class _Record(NamedTuple):
 
 @eqx.filter_jit
 def _run(key: Key, sampler: NestedSampler, num_particles: int, history: bool, draws: int) -> Run:
-    key_first, key_rest = jax.random.split(key)
-    first = _first_level(key_first, sampler, num_particles, draws)
+    key_first, key_rest, key_thin = jax.random.split(key, 3)
+    sampler = eqx.tree_at(lambda s: s.path, sampler, sampler.path.precomputed())
+    first = _first_level(key_first, key_thin, sampler, num_particles, draws)
     noise = level_noise(key_rest, sampler)
     prepared, start = prepare(sampler, first.particles)
 

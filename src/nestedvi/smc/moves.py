@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
@@ -25,6 +26,7 @@ __all__ = ["AbstractMove", "HamiltonianMove", "Moved", "RandomWalkMove"]
 Vector = Float[Array, " dim"]
 Square = Float[Array, "dim dim"]
 LogDensity = Callable[[Vector], Scalar]
+Particles = Float[np.ndarray, "particles dim"]
 
 
 class Moved(NamedTuple):
@@ -44,8 +46,8 @@ class AbstractMove(eqx.Module):
     """The mean acceptance that the step size is tuned to."""
 
     @abc.abstractmethod
-    def root(self, z: Float[Array, "particles dim"]) -> Square:
-        """A root of the metric, from the particles."""
+    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
+        """A root of the metric, from the particles; on the host."""
 
     @abc.abstractmethod
     def __call__(
@@ -75,7 +77,7 @@ class HamiltonianMove(AbstractMove):
 
     acceptance: ClassVar[float] = 0.8
 
-    def root(self, z: Float[Array, "particles dim"]) -> Square:
+    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
         return bulk_root(z)
 
     def __call__(
@@ -107,7 +109,7 @@ class RandomWalkMove(AbstractMove):
 
     acceptance: ClassVar[float] = 0.25
 
-    def root(self, z: Float[Array, "particles dim"]) -> Square:
+    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
         return whiten(z)[1]
 
     def __call__(

@@ -18,6 +18,7 @@ import optax
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
@@ -173,6 +174,7 @@ class AmortisedTrainer(AbstractLearner):
         }
 
 
+@in_full_precision
 def fit_amortised(
     key: Key,
     program: Callable[[PyTree], NestedSampler],

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.paths.base import AbstractFixedSupportPath
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State
@@ -49,6 +50,7 @@ class Fit(NamedTuple):
     step_seconds: float
 
 
+@in_full_precision
 def fit(
     key: Key,
     sampler: NestedSampler,

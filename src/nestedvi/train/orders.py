@@ -12,6 +12,7 @@ import jax
 from nestedvi._types import Key
 from nestedvi.errors import UnknownNameError
 from nestedvi.particles.resampling import Particles
+from nestedvi.precision import in_full_precision
 from nestedvi.sampler.level import Level, outgoing, terms
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.run import level_noise, prepare, scan_levels
@@ -105,6 +106,7 @@ def initial_population(
     return start_population(key, sampler, num_particles)
 
 
+@in_full_precision
 def gradient(
     key: Key,
     sampler: NestedSampler,

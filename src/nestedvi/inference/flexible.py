@@ -1,0 +1,135 @@
+"""The thorough way of `auto`: a flexible base learned in rounds, then a frozen annealed sampler.
+
+Every round fits a base to the last runs' particles by forward KL and runs from it. Rounds end when
+importance sampling from the base keeps most of its draws. In many dimensions there are no rounds:
+the sampler starts from the base that it is given.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key
+from nestedvi.densities.affine import Pullback
+from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.mixtures import Mixture
+from nestedvi.fitting.base import refit_base
+from nestedvi.inference.answer import Answer, Cost, Request
+from nestedvi.inference.batches import answer_from_runs, run_batches
+from nestedvi.inference.frozen import GOOD_BASE, LEAPS, freeze
+from nestedvi.inference.quick import QuickBase
+from nestedvi.inference.search import unfinished
+from nestedvi.inference.stages import Stages
+from nestedvi.particles.weights import log_Z_hat
+from nestedvi.smc.tempering import Plan, Tempering, tempering
+
+__all__ = ["Start", "answer_by_rounds"]
+
+_BATCHES, _LEVELS = 10, 25
+# Draws from a base cost one value of the density where a move costs eleven gradients, so there are
+# many for each particle.
+_DRAWS = 16
+_FIRST = Plan(ess_share=0.7, moves=3, extra=1, draws=_DRAWS)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=1, draws=_DRAWS)
+# The share of the base's draws that look beyond its particles, round by round: first to find mass,
+# then to be safe.
+_WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
+# Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
+_FAMILY, _FOLDS = 20, 7
+# A flexible base has parameters for every pair of coordinates: beyond this dimension particles
+# cannot feed it.
+_FLEXIBLE_DIM = 64
+
+
+class Start(NamedTuple):
+    """What the search and the quick way leave: the target in its coordinates, a rough base, the
+    pilot run where there was one, and what the modes cost.
+    """
+
+    target: Pullback
+    base: AbstractSampleable
+    pilot: Tempering | None
+    quick: QuickBase
+
+
+class _Spent(NamedTuple):
+    """Gradients and values of the target so far, for each particle that is returned."""
+
+    gradients: float
+    values: float
+
+    def add(self, run: Tempering, share: float = 1.0) -> "_Spent":
+        """With a run of `share` as many particles as are returned."""
+        return _Spent(self.gradients + share * run.gradients, self.values + share * run.values)
+
+
+def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -> Answer:
+    """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1
+    Hamiltonian moves.
+    """
+    num, target, base = request.num_particles, start.target, start.base
+    keys = jax.random.split(key, 2 * len(_WIDE) + 2)
+    spent = _Spent(start.quick.gradients / num, start.quick.values / num)
+    if start.pilot is not None:
+        spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
+    stages.begin("tempering")
+    run = tempering(keys[0], base, target, _FIRST, num_particles=num)
+    spent = spent.add(run)
+    stages.done(log_Z=run.log_Z_hat)
+    data = [run.history]
+    for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
+        stages.begin(f"fit {r + 1}")
+        base = _refit(keys[2 * r + 1], data, wide)
+        stages.begin(f"run {r + 1}")
+        size = run.step_size
+        run = tempering(keys[2 * r + 2], base, target, _ROUND, num_particles=num, step_size=size)
+        spent = spent.add(run)
+        stages.done(log_Z=run.log_Z_hat)
+        data = [*data[-1:], run.history] if r > 0 else [run.history]
+        if r > 0 and run.base_share > GOOD_BASE:
+            break
+    stages.begin("frozen run")
+    sampler = freeze(base, target, run, request.num_levels or _LEVELS)
+    runs = run_batches(jax.random.split(keys[-1], _BATCHES), sampler, -(-num // _BATCHES), _DRAWS)
+    stages.done(log_Z=log_Z_hat(runs.log_Z_hat))
+    answer = answer_from_runs(runs, target, num)
+    moves = sampler.num_levels - 1
+    # A frozen level's weights take two values: of where a move begins and where it ends.
+    cost = Cost(spent.gradients, moves * (LEAPS + 1), spent.values + _DRAWS + 2 * moves)
+    gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
+    return answer._replace(
+        diagnosis=(*unfinished(run), *gap),
+        sampler=sampler,
+        cost=cost,
+        drawn_log_w=runs.drawn_log_w.reshape(-1),
+    )
+
+
+def _refit(key: Key, data: list[Float[Array, "moves particles dim"]], wide: float) -> Mixture:
+    """A base from the particles of the last runs; of several runs every so many moves, so that the
+    numbers stay the same.
+    """
+    z = jnp.concatenate([history[i :: len(data)] for i, history in enumerate(data)])
+    family = min(_FAMILY, -(-z.shape[1] // _FOLDS))
+    held = (np.arange(z.shape[1]) // family) % _FOLDS == 0
+
+    def rows(pick):
+        return z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2])
+
+    return refit_base(key, rows(~held), rows(held), wide=wide)
+
+
+def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
+    """Mass that some runs reach and others miss shows in estimates that differ by more than their
+    error.
+    """
+    gap = abs(before - log_Z)
+    if gap <= max(6 * stderr, 0.1):
+        return ()
+    return (
+        f"Two runs of the same sampler differ by {gap:.2f} in log Z, much more than the standard"
+        f" error {stderr:.2f}: some of the mass is found only now and then. Use more particles.",
+    )

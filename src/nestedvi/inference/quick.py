@@ -1,0 +1,168 @@
+"""The quick way of `auto`: importance sampling from a base at the modes, where that is good enough.
+
+Modes come from optimisations, a pilot's particles say whether mass was missed, and the base is
+fitted to its own weighted draws. What is accepted is judged by the share of draws that importance
+sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible way.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key
+from nestedvi.densities.affine import Pullback
+from nestedvi.densities.student import StudentMixture
+from nestedvi.fitting.draws import draw_weighted, log_ratios
+from nestedvi.fitting.importance import Trial, base_at_modes, fit_base
+from nestedvi.fitting.modes import find_modes
+from nestedvi.inference.answer import Answer, Cost
+from nestedvi.particles.resampling import systematic
+from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.randomness import generator
+from nestedvi.smc.tempering import Tempering
+
+__all__ = ["QuickBase", "answer_by_importance", "quick_base"]
+
+# Importance sampling must keep this share of its draws, with a k̂ below the second number.
+_SHARE, _KHAT = 0.25, 0.5
+# Fitting goes on up to this share.
+_GOOD = 0.6
+_STARTS, _MOST_MODES = 6, 60
+# A particle of the pilot is uncovered where the base has less than e to minus this of its due, and
+# more than this share of such particles is no chance.
+_SHORT, _UNCOVERED = 3.0, 0.01
+_REPAIRS = 4
+_BATCHES = 10
+# As many draws as bring the standard error of log Z down to this, within bounds.
+_STDERR, _MOST_CALLS = 0.003, 8
+
+
+class QuickBase(NamedTuple):
+    """A base with the trial that judged it, whether that is good enough, and the gradients spent;
+    `trial` is None where no mode was found.
+    """
+
+    trial: Trial | None
+    accepted: bool
+    gradients: int
+    values: int
+
+
+def num_draws(dim: int) -> int:
+    """In one call: fewer where a draw is large."""
+    return 8192 if dim <= 200 else 2048
+
+
+def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) -> QuickBase:
+    """A base from modes; `target` is in coordinates where the search began with a width of about
+    one.
+    """
+    key_starts, *keys = jax.random.split(key, _REPAIRS + 2)
+    rng = generator(key_starts)
+    # From near the origin and from further out: the second find what the first are blind to.
+    starts = rng.normal(size=(_STARTS, dim)) * np.resize([0.5, 2.0], _STARTS)[:, None]
+    particles = None if pilot is None else np.asarray(pilot.z, np.float64)
+    if particles is not None:
+        starts = np.concatenate([starts, particles[rng.integers(len(particles), size=_STARTS)]])
+    modes = find_modes(target, starts, most=_MOST_MODES)
+    if not len(modes.z):
+        return QuickBase(None, False, modes.gradients, 0)
+    dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
+    base = base_at_modes(modes, dtype)
+    for k in keys:
+        trial = fit_base(k, base, target, num=num_draws(dim), good=_GOOD)
+        values += trial.draws
+        if particles is None:
+            break
+        missed = _uncovered(trial, target, particles)
+        if len(missed) <= _UNCOVERED * len(particles):
+            break
+        more = find_modes(target, missed[rng.integers(len(missed), size=_STARTS)], known=modes)
+        gradients += more.gradients
+        if len(more.z) > len(modes.z):
+            modes = more
+            base = base_at_modes(modes, dtype)
+        elif len(missed) > 2 * dim:
+            base = _with_component(trial.base, missed, len(missed) / len(particles))
+        else:
+            break
+    else:
+        return QuickBase(trial, False, gradients, values)
+    accepted = trial.share > _SHARE and trial.khat < _KHAT and _agrees(trial, pilot)
+    if particles is not None:
+        accepted = accepted and len(missed) <= _UNCOVERED * len(particles)
+    return QuickBase(trial, accepted, gradients, values)
+
+
+@eqx.filter_jit
+def _ratios(base: StudentMixture, target: Pullback, z: Float[Array, "particles dim"]) -> Array:
+    return log_ratios(base.precomputed(), target, z)
+
+
+def _uncovered(trial: Trial, target: Pullback, z: np.ndarray) -> np.ndarray:
+    """The particles at which the base has far less than its due of the density."""
+    log_ratio = np.asarray(_ratios(trial.base, target, jnp.asarray(z, trial.base.means.dtype)))
+    return z[log_ratio > trial.log_Z_hat + _SHORT]
+
+
+def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
+    """The base and one Gaussian more, for particles that no mode explains."""
+    covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
+    root = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) * np.eye(z.shape[1]))
+    log_weights = jax.nn.log_softmax(base.log_weights) + np.log1p(-min(share, 0.9))
+    dtype = base.means.dtype
+    return StudentMixture(
+        jnp.concatenate([base.means, jnp.asarray(z.mean(axis=0)[None], dtype)]),
+        jnp.concatenate([base.roots, jnp.asarray(root[None], dtype)]),
+        jnp.append(log_weights, np.log(share)),
+    )
+
+
+def _agrees(trial: Trial, pilot: Tempering | None) -> bool:
+    """Whether the pilot's rough log Z is not at odds with the trial's."""
+    if pilot is None:
+        return True
+    error = max(0.2, float(np.sqrt(pilot.log_Z_variance)))
+    return abs(pilot.log_Z_hat - trial.log_Z_hat) < 6 * error
+
+
+def answer_by_importance(
+    key: Key, quick: QuickBase, target: Pullback, num_particles: int
+) -> Answer:
+    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights."""
+    trial = quick.trial
+    assert trial is not None
+    dim = trial.base.means.shape[1]
+    num, per_batch = num_draws(dim), -(-num_particles // _BATCHES)
+    wanted = (1 / trial.share - 1) / _STDERR**2
+    calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
+    particles, log_Z, weights, ancestors = [], [], [], 0
+    for k in jax.random.split(key, _BATCHES):
+        key_picks, *keys = jax.random.split(k, calls + 1)
+        drawn = [draw_weighted(one, trial.base, target, num) for one in keys]
+        log_ratio = np.concatenate([np.asarray(w, np.float64) for _, w in drawn])
+        picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
+        particles.append(np.concatenate([np.asarray(z) for z, _ in drawn])[picks])
+        log_Z.append(log_Z_hat(log_ratio))
+        weights.append(log_ratio)
+        ancestors += len(np.unique(picks))
+    log_ratio, dtype = np.concatenate(weights), trial.base.means.dtype
+    # Draws are independent: their weights say the error better than ten batches do.
+    stderr = np.sqrt(1 / float(ess(log_ratio)) - 1 / len(log_ratio))
+    z = target.map(jnp.asarray(np.concatenate(particles)[:num_particles], dtype))
+    log_w = np.repeat(log_Z, per_batch)[:num_particles]
+    total = quick.values + len(log_ratio)
+    return Answer(
+        z,
+        jnp.asarray(log_w, dtype),
+        float(log_Z_hat(log_ratio)),
+        float(stderr),
+        num_batches=_BATCHES,
+        num_ancestors=ancestors,
+        cost=Cost(quick.gradients / num_particles, 0.0, total / num_particles),
+        drawn_log_w=log_ratio,
+    )

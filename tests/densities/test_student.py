@@ -1,0 +1,47 @@
+"""Gaussian mixtures with Student-t tails, against SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from nestedvi.densities.student import StudentMixture
+
+MEANS = np.array([[0.5, -1.0, 0.0], [-0.6, 0.4, 2.0]])
+ROOTS = np.array(
+    [
+        [[0.9, 0.0, 0.0], [0.3, 0.7, 0.0], [0.1, -0.2, 1.1]],
+        [[1.2, 0.0, 0.0], [-0.4, 0.8, 0.0], [0.0, 0.3, 0.6]],
+    ]
+)
+
+
+def test_density_is_that_of_its_parts(x64):
+    density = StudentMixture(MEANS, ROOTS, np.log([0.3, 0.7]), tails=0.2, freedom=4)
+    z = np.random.default_rng(0).normal(size=(20, 3)) * 3
+    expected = 0.0
+    for mean, root, weight in zip(MEANS, ROOTS, (0.3, 0.7), strict=True):
+        normal = scipy.stats.multivariate_normal(mean, root @ root.T).pdf(z)
+        student = scipy.stats.multivariate_t(mean, root @ root.T, df=4).pdf(z)
+        expected = expected + weight * (0.8 * normal + 0.2 * student)
+    got = jax.vmap(density.log_gamma)(jnp.asarray(z))
+    np.testing.assert_allclose(got, np.log(expected), rtol=1e-10)
+
+
+def test_draws_are_of_the_density(x64, key):
+    """The share of draws within a ball of the whitened first component, by its own density."""
+    density = StudentMixture(MEANS[:1], ROOTS[:1], jnp.zeros(1), tails=0.5, freedom=3)
+    draws = np.asarray(jax.vmap(density.sample)(jax.random.split(key, 20_000)))
+    square = np.sum(np.linalg.solve(ROOTS[0], (draws - MEANS[0]).T) ** 2, axis=0)
+    for radius in (0.5, 2.0, 4.0):
+        normal = scipy.stats.chi2(3).cdf(radius**2)
+        student = scipy.stats.f(3, 3).cdf(radius**2 / 3)
+        share = 0.5 * normal + 0.5 * student
+        assert abs(np.mean(square < radius**2) - share) < 5 * np.sqrt(share * (1 - share) / 20_000)
+
+
+@pytest.mark.parametrize("options", [{"tails": 0.0}, {"tails": 1.0}, {"freedom": 0}])
+def test_impossible_tails_are_refused(options):
+    with pytest.raises(ValueError, match="share between 0 and 1"):
+        StudentMixture(MEANS, ROOTS, jnp.zeros(2), **options)

@@ -1,0 +1,54 @@
+"""Bases that are fitted to their own weighted draws: closed forms of Gaussian targets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nestedvi as nvi
+from nestedvi.densities.student import StudentMixture
+from nestedvi.fitting.importance import base_at_modes, fit_base, refit
+from nestedvi.fitting.modes import Modes
+
+COVARIANCE = np.array([[2.0, 0.9], [0.9, 0.6]])
+ROOT = np.linalg.cholesky(COVARIANCE)
+
+
+def log_gaussian(z):
+    away = jnp.linalg.solve(jnp.asarray(ROOT, z.dtype), z - 1.0)
+    return -0.5 * jnp.sum(away**2)
+
+
+def test_a_wrong_base_becomes_right():
+    """From a base of other place and shape: the share of draws rises, and log Z is the target's."""
+    start = StudentMixture(jnp.zeros((1, 2)), 2.0 * jnp.eye(2)[None], jnp.zeros(1))
+    trial = fit_base(jax.random.key(0), start, nvi.Density(log_gaussian), num=4000, good=0.85)
+    exact = np.log(2 * np.pi) + np.log(np.diag(ROOT)).sum()
+    error = np.sqrt((1 / trial.share - 1) / 4000)
+    assert trial.share > 0.7 and trial.khat < 0.5 and trial.draws > 4000
+    assert abs(trial.log_Z_hat - exact) < 5 * error
+
+
+def test_weighted_draws_give_the_targets_moments(x64):
+    """One step of expectation maximisation with one component is the weighted mean and covariance,
+    since all draws are its own.
+    """
+    rng = np.random.default_rng(1)
+    z = 2 * rng.normal(size=(4000, 2))
+    log_ratio = 0.2 * z[:, 0]
+    base = StudentMixture(jnp.zeros((1, 2)), 2.0 * jnp.eye(2)[None], jnp.zeros(1))
+    fitted = refit(base, z, log_ratio)
+    w = np.exp(log_ratio) / np.exp(log_ratio).sum()
+    mean = w @ z
+    np.testing.assert_allclose(fitted.means[0], mean, atol=1e-8)
+    covariance = ((z - mean) * w[:, None]).T @ (z - mean)
+    np.testing.assert_allclose(fitted.roots[0] @ fitted.roots[0].T, covariance, atol=1e-6)
+
+
+def test_negligible_modes_are_left_out():
+    roots = np.broadcast_to(np.eye(2), (3, 2, 2))
+    modes = Modes(np.arange(6.0).reshape(3, 2), np.array([0.0, -1.0, -40.0]), roots, 0)
+    base = base_at_modes(modes, jnp.float32)
+    np.testing.assert_allclose(base.means, [[0, 1], [2, 3]])
+    np.testing.assert_allclose(
+        jax.nn.softmax(base.log_weights), [1 / (1 + np.exp(-1)), 1 / (1 + np.e)], rtol=1e-6
+    )
