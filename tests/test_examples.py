@@ -64,10 +64,17 @@ def test_example(name, monkeypatch, capsys):
 
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What lies beside the paper's experiments.
+READMES = sorted((ROOT / "src").rglob("README.md"))
 # Pages whose blocks another test runs.
 _ELSEWHERE = {"adding-a-part.md": "tests/test_skeletons.py"}
 # Whole answers and trainings: these pages run with the slow tests; names are always checked.
 _SLOW_PAGES = {"own-model.md", "known-methods.md"}
+
+
+def name_of(page):
+    """A page as test names have it, without the folder of this machine."""
+    return str(page.relative_to(ROOT))
 
 
 def blocks_of(page):
@@ -122,7 +129,7 @@ def resolves(names):
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_names_on_a_page_exist(page):
     """Every `nvi.a.b` and `nestedvi.a.b` is there, whether or not the code around it is run."""
     for code in code_of(page):
@@ -130,7 +137,7 @@ def test_names_on_a_page_exist(page):
             assert resolves(dotted.split(".")[1:]), f"{page.name} names {dotted}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_on_a_page_exist(page):
     """A path with a folder is below the repository, the package, or where the page is."""
     below = (ROOT, ROOT / "src" / "nestedvi", page.parent)
@@ -148,11 +155,11 @@ def command_and_options(words):
     return command, {word.split("=")[0] for word in words if word.startswith("--")}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=name_of)
 def test_commands_on_a_page_exist(page):
     """Every `nestedvi …` is a command, with options that it has."""
     for code in code_of(page):
-        if not code.startswith("nestedvi ") or code.startswith("nestedvi.egg"):
+        if not code.startswith("nestedvi "):
             continue
         words = code.split("#")[0].replace("…", "").split()[1:]
         command, options = command_and_options(words)
@@ -174,7 +181,7 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *PAGES[1:], *READMES], ids=name_of)
 def test_links_lead_somewhere(page):
     """Every relative link and picture of a page exists, and so does the heading it leads to."""
     for target, anchor in re.findall(
