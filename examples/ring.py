@@ -16,13 +16,12 @@ parser.add_argument("--steps", type=int, default=5_000)
 args = parser.parse_args()
 
 key_build, key_fit, key_eval = jax.random.split(jax.random.key(0), 3)
-method = nvi.get_method("nvir-star")
 initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-sampler = nvi.build(
-    key_build, method, target=nvi.targets.ring(), initial=initial, num_levels=8
-).sampler
+sampler, objective = nvi.build(
+    key_build, "nvir-star", target=nvi.targets.ring(), initial=initial, num_levels=8
+)
 trained = nvi.fit(
-    key_fit, sampler, method.make_objective(), num_steps=args.steps, num_particles=36, progress=True
+    key_fit, sampler, objective, num_steps=args.steps, num_particles=36, progress=True
 ).sampler
 quality = nvi.evaluate(key_eval, trained)
 print(

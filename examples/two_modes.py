@@ -1,5 +1,5 @@
-"""A posterior with two modes: a NUTS chain stays in the one it started in, nested sampling weighs
-both.
+"""A posterior with two modes: a NUTS chain stays in the one it started in, `nvi.sample` finds both
+with their shares.
 
 python examples/two_modes.py
 """

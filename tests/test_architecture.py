@@ -163,6 +163,46 @@ def test_in_training_only_the_loop_knows_files_clocks_and_terminals():
     assert users == {"loop"}
 
 
+def imports_of(path: Path) -> set[str]:
+    """The library's modules that a file imports, as dotted names."""
+    package = ("nestedvi", *path.relative_to(ROOT).parts[:-1])
+    return {".".join(name) for name in imported_modules(path.read_text(), package)}
+
+
+def test_experiments_do_not_import_each_other():
+    folders = sorted(path.name for path in (ROOT / "paper").iterdir() if path.is_dir())
+    for folder in folders:
+        others = tuple(f"nestedvi.paper.{name}." for name in folders if name != folder)
+        for path in (ROOT / "paper" / folder).glob("*.py"):
+            assert not [name for name in imports_of(path) if name.startswith(others)], path
+
+
+@pytest.mark.parametrize(
+    ("package", "refused"),
+    [
+        ("evaluation", ("nestedvi.train.",)),
+        ("plot", ("nestedvi.densities.", "nestedvi.kernels.", "nestedvi.sampler.")),
+        ("fitting", ("nestedvi.sampler.",)),
+        ("divergences", ("optax",)),
+        ("grid", ("nestedvi.train.", "nestedvi.sampler.", "nestedvi.inference.")),
+        ("cli", ("jax", "optax")),
+    ],
+)
+def test_packages_refuse_what_their_docstrings_say(package, refused):
+    """Promises that the order of packages alone would not keep."""
+    for path in (ROOT / package).rglob("*.py"):
+        assert not [name for name in imports_of(path) if f"{name}.".startswith(refused)], path
+
+
+def test_every_package_says_what_it_refuses():
+    """In its docstring, and in the table of docs/design.md."""
+    design = (ROOT.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    for package in sorted(path.parent for path in ROOT.glob("*/__init__.py")):
+        docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+        assert "refuses" in docstring, package.name
+        assert f"`{package.name}`" in design.split("## One particle")[0], package.name
+
+
 def test_gradients_are_cut_only_where_it_is_allowed():
     assert {
         station for station, path in stations() if uses_stop_gradient(path.read_text())

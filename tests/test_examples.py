@@ -1,13 +1,19 @@
-"""Examples run with small arguments, and the code blocks of the README and the guide run as they
-are written.
+"""What the README, the pages and the examples show is true: examples run with small arguments, code
+blocks run as they are written, and every name, file, command and link exists.
 """
 
+import importlib
+import importlib.util
+import inspect
 import re
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import typer
+
+from nestedvi.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 SMALL = {
@@ -57,21 +63,36 @@ def test_example(name, monkeypatch, capsys):
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-_PAGES = ["README.md", "docs/guide.md"]
-_SLOW_PAGES = ["docs/own-model.md", "docs/known-methods.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What lies beside the paper's experiments.
+READMES = sorted((ROOT / "src").rglob("README.md"))
+# Pages whose blocks another test runs.
+_ELSEWHERE = {"adding-a-part.md": "tests/test_skeletons.py"}
+# Whole answers and trainings: these pages run with the slow tests; names are always checked.
+_SLOW_PAGES = {"own-model.md", "known-methods.md"}
 
 
-@pytest.mark.parametrize(
-    "page", [*_PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in _SLOW_PAGES)]
-)
+def name_of(page):
+    """A page as test names have it, without the folder of this machine."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def with_blocks():
+    for page in PAGES:
+        if blocks_of(page) and page.name not in _ELSEWHERE:
+            marks = [pytest.mark.slow] if page.name in _SLOW_PAGES else []
+            yield pytest.param(page, marks=marks, id=page.name)
+
+
+@pytest.mark.parametrize("page", list(with_blocks()))
 def test_code_blocks(page):
     """Blocks of one page share their names, as a reader would type them one after the other."""
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
-    )
-    assert blocks
     source = (
-        "\n".join(blocks)
+        "\n".join(blocks_of(page))
         .replace("num_steps=5_000", "num_steps=20")
         .replace("num_steps=100,", "num_steps=5,")
         .replace("progress=True", "progress=False")
@@ -81,9 +102,69 @@ def test_code_blocks(page):
         "model_args=(x, y))", 'model_args=(x, y), method="smc")'
     )
     exec(
-        compile("import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page, "exec"),
-        {"__name__": page},
+        compile(
+            "import jax, jax.numpy as jnp\nimport nestedvi as nvi\n" + source, page.name, "exec"
+        ),
+        {"__name__": page.name},
     )
+
+
+def code_of(page):
+    """Everything a page shows as code: blocks, indented lines and spans."""
+    text = page.read_text(encoding="utf-8")
+    indented = re.findall(r"^    (\S.*)$", text, flags=re.MULTILINE)
+    return [*blocks_of(page), *indented, *re.findall(r"`([^`\n]+)`", text)]
+
+
+def resolves(names):
+    """Whether nestedvi.a.b… is a module or an attribute; what lies below a function is its own."""
+    thing, path = importlib.import_module("nestedvi"), "nestedvi"
+    for name in names:
+        path = f"{path}.{name}"
+        if not hasattr(thing, name):
+            if not inspect.ismodule(thing) or importlib.util.find_spec(path) is None:
+                return False
+            importlib.import_module(path)
+        thing = getattr(thing, name)
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_names_on_a_page_exist(page):
+    """Every `nvi.a.b` and `nestedvi.a.b` is there, whether or not the code around it is run."""
+    for code in code_of(page):
+        for dotted in re.findall(r"(?<![\w./-])(?:nvi|nestedvi)(?:\.[A-Za-z_]\w*)+", code):
+            assert resolves(dotted.split(".")[1:]), f"{page.name} names {dotted}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_on_a_page_exist(page):
+    """A path with a folder is below the repository, the package, or where the page is."""
+    below = (ROOT, ROOT / "src" / "nestedvi", page.parent)
+    for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        for path in re.findall(r"(?<!\S)(?:[\w.-]+/)+[\w.*-]+\.(?:py|md|json|png|svg|txt)\b", code):
+            assert any(list(folder.glob(path)) for folder in below), f"{page.name} names {path}"
+
+
+def command_and_options(words):
+    """The command that words name, and those of its words that are options."""
+    command = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        assert words[0] in command.commands, f"no command {' '.join(words)}"
+        command, words = command.commands[words[0]], words[1:]
+    return command, {word.split("=")[0] for word in words if word.startswith("--")}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=name_of)
+def test_commands_on_a_page_exist(page):
+    """Every `nestedvi …` is a command, with options that it has."""
+    for code in code_of(page):
+        if not code.startswith("nestedvi "):
+            continue
+        words = code.split("#")[0].replace("…", "").split()[1:]
+        command, options = command_and_options(words)
+        known = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+        assert options <= known, f"{page.name}: {code}"
 
 
 def test_the_page_shows_the_example_as_it_is():
@@ -94,9 +175,20 @@ def test_the_page_shows_the_example_as_it_is():
     assert len(code) > 10 and [line for line in code if line not in script] == []
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
+def anchors_of(page):
+    """The headings of a page as links spell them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *PAGES[1:], *READMES], ids=name_of)
 def test_links_lead_somewhere(page):
-    """Every relative link and picture of a page exists."""
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    """Every relative link and picture of a page exists, and so does the heading it leads to."""
+    for target, anchor in re.findall(
+        r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")
+    ):
+        if target.startswith("http"):
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors_of(file), f"{page.name} links to {target}#{anchor}"

@@ -55,3 +55,17 @@ def mild_flow(key, depth):
 
 def chain_of_flows(key):
     return nvi.kernels.Chain(nvi.stack(key, lambda k: mild_flow(k, 3), 3))
+
+
+def concrete_parts(kind):
+    """The names of the library's own kernels or transitions of a kind; classes of tests and of
+    experiments are not among them.
+    """
+    names = set()
+    for sub in kind.__subclasses__():
+        if sub.__module__.startswith("nestedvi.kernels") and not sub.__name__.startswith(
+            "Abstract"
+        ):
+            names.add(sub.__name__)
+        names |= concrete_parts(sub)
+    return names

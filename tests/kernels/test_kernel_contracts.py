@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
-from tests.helpers.moves import residual
+from tests.helpers.moves import concrete_parts, residual
 
 CONTEXT = nvi.kernels.Context(
     jnp.array(0.5), lambda z: -0.3 * jnp.sum((z - 1.0) ** 2) + 0.4 * jnp.sin(jnp.sum(z))
@@ -338,3 +338,9 @@ def test_gradients_in_the_parameters(name, key, x64):
     elif case.way == "path":  # in a mixture each part goes its own way: see test_product.py
         assert abs(float(difference[1])) > 1e-3
         np.testing.assert_allclose(slope[1], difference[1], rtol=1e-5)
+
+
+def test_every_kernel_is_here():
+    """NextState alone has its tests elsewhere: its particles come from a state-space path."""
+    seen = {type(case.kernel()).__name__ for case in KERNELS.values()}
+    assert concrete_parts(nvi.AbstractKernel) - seen == {"NextState"}

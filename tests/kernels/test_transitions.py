@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from tests.helpers.moves import chain_of_flows, chain_of_pairs, mild_flow
+from tests.helpers.moves import chain_of_flows, chain_of_pairs, concrete_parts, mild_flow
 
 LOG_Z = 0.7
 NUM = 8_000
@@ -198,3 +198,9 @@ def test_flows_run_backwards(name, key, x64):
 def test_moves_that_need_a_density_say_so(name, key):
     with pytest.raises(ValueError, match="needs a density γ_k"):
         TRANSITIONS[name](key).move(key, jnp.zeros(2), nvi.kernels.Context(None, None))
+
+
+def test_every_transition_is_here(key):
+    """Two have files of their own: test_flowjax.py, which needs an extra, and test_hmc.py."""
+    seen = {type(make(key)).__name__ for make in TRANSITIONS.values()}
+    assert concrete_parts(nvi.AbstractTransition) - seen == {"BijectionFlow", "Hamiltonian"}

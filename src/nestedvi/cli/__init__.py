@@ -1,3 +1,4 @@
-"""Last station: the command line, one file a group of commands. Arguments become configurations; it
-has no defaults of its own, and help reads those of the configurations.
+"""The command line, one file a group of commands: arguments become configurations.
+
+It refuses to compute, and it has no defaults of its own: help reads those of the configurations.
 """

@@ -1,4 +1,7 @@
-"""First station: densities score one particle z, normalised or not."""
+"""Densities score one particle: log γ(z), normalised or not. Some of them draw exact samples.
+
+A density refuses to know about particles in bulk.
+"""
 
 from nestedvi.densities.affine import Affine, AffineMap, Pullback
 from nestedvi.densities.autoregressive import AutoregressiveMixture

@@ -1,4 +1,7 @@
-"""Sixth station: a level's terms become a gradient. The only home of estimator algebra."""
+"""Divergences: the terms of a level become a gradient. All estimator algebra is here.
+
+It refuses to loop over levels and to update parameters.
+"""
 
 from nestedvi.divergences.exact import ExactLevel
 from nestedvi.divergences.f import (

@@ -1,1 +1,4 @@
-"""Quality of a sampler with frozen parameters."""
+"""Quality of a sampler: it is run again with its parameters frozen.
+
+It refuses to train.
+"""

@@ -1,1 +1,4 @@
-"""What is fitted to particles: mixtures, directions, bases, temperatures."""
+"""What is fitted: mixtures, directions, bases and temperatures to particles, modes to a density.
+
+It refuses to run a sampler. Particles are given to it.
+"""

@@ -1,5 +1,7 @@
-"""Third station: transitions move z_{k-1} to z_k and score the way there (q_k) and back
-(r_{k-1}).
+"""Kernels and transitions move z_{k-1} to z_k and score the way there (q_k) and back (r_{k-1}).
+
+A kernel refuses to decide which gradients flow; it only cuts those of its own draws where they are
+not reparameterised.
 """
 
 from nestedvi.kernels.base import (

@@ -105,7 +105,7 @@ class RandomWalk(AbstractInvariantMove):
 
 class Invariant(AbstractInvariantMove):
     """Any γ_k-invariant move, given as a function `(key, z, log_gamma) -> z`; see
-    `nestedvi.blackjax_move`.
+    `nvi.kernels.blackjax_move`.
     """
 
     step: Callable[[Key, Particle, Callable[[Particle], Scalar]], Particle]

@@ -1,4 +1,7 @@
-"""Fourth station: particles in bulk. Weights, resampling, ancestors."""
+"""Particles in bulk: weights, resampling, ancestors.
+
+It refuses to know densities and kernels.
+"""
 
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
 from nestedvi.particles.resampling import (

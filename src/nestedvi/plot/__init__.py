@@ -1,1 +1,4 @@
-"""Figures from arrays; the only home of matplotlib."""
+"""Figures from arrays, drawn without a display.
+
+It refuses to know models and samplers.
+"""

@@ -1,4 +1,7 @@
-"""Targets with known normalisers: densities by name, their data and their log Z."""
+"""Targets by name: a density, its data, its dimension, its log Z and where that number is from.
+
+It refuses targets whose log Z is not known.
+"""
 
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
 from nestedvi.targets.catalogue import TARGETS, Target, get_target, rotated

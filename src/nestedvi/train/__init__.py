@@ -1,5 +1,5 @@
-"""Training: what is minimised, the gradients of levels in an order of execution, guarded updates,
-and one loop for all that learns.
+"""Training: the objective, the gradients of levels in an order of execution, guarded updates, and
+one loop for everything that learns.
 
 Only the loop knows files, clocks and terminals; a gradient is a pure function of a key and the
 parameters. It refuses to evaluate: what a step reports is of the particles it trained on.
