@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import nestedvi as nvi
+from nestedvi.paper.hmm.linear_gaussian import LinearGaussian, particle_filter
 from nestedvi.paths.base import at_level, needs_table, trainable_fields
 from tests.helpers.small_hmm import LONGER, MODEL, exact_recursion
 from tests.helpers.small_paths import annealing
@@ -28,12 +28,10 @@ def test_a_mask_selects_the_named_fields_and_no_others():
         assert chosen == set(names)
 
 
-@pytest.mark.parametrize(("heuristic", "table"), [(None, False), (exact_recursion, True)])
-def test_only_a_path_with_messages_needs_a_table(heuristic, table):
-    path = nvi.StateSpace(
-        MODEL, jnp.asarray(LONGER), heuristic and heuristic(), prior=MODEL.log_prior
-    )
-    assert needs_table(path) == table
+def test_only_a_path_with_global_variables_needs_a_table():
+    xs = jnp.asarray(LONGER, jnp.float32)
+    assert needs_table(nvi.StateSpace(MODEL, xs, exact_recursion(), prior=MODEL.log_prior))
+    assert not needs_table(particle_filter(LinearGaussian(), xs).path)
     assert not needs_table(annealing(nvi.LinearSchedule(3)))
 
 
