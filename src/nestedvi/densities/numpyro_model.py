@@ -222,7 +222,7 @@ def _unconstrained(latent: Mapping[str, Any]) -> Sites:
     """T⁻¹ of the drawn values, each by the support it had in this run (supports may depend on other
     sites).
     """
-    found = {}
+    coordinates = {}
     for name, site in latent.items():
         try:
             bijection = biject_to(site["fn"].support)
@@ -232,5 +232,5 @@ def _unconstrained(latent: Mapping[str, Any]) -> Sites:
                 f"The latent site {name!r} has the support {support}, which has no bijection to ℝⁿ."
                 " Write it through sites that do."
             ) from error
-        found[name] = jnp.asarray(bijection.inv(site["value"]), dtype=jnp.result_type(float))
-    return found
+        coordinates[name] = jnp.asarray(bijection.inv(site["value"]), dtype=jnp.result_type(float))
+    return coordinates

@@ -1,4 +1,6 @@
-"""Sixth station: a level's terms become a gradient. The only home of estimator algebra."""
+"""A level's terms become a gradient. The only home of estimator algebra; it refuses to know samplers
+and optimisers.
+"""
 
 from nestedvi.divergences.exact import ExactLevel
 from nestedvi.divergences.f import (

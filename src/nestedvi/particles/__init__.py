@@ -1,4 +1,6 @@
-"""Fourth station: particles in bulk. Weights, resampling, ancestors."""
+"""Particles in bulk, after a kernel moved them and before a level's gradient is taken: weights,
+resampling, ancestors. It refuses to know densities.
+"""
 
 from nestedvi.particles.genealogy import distinct_ancestors, lineage, trajectories
 from nestedvi.particles.resampling import (

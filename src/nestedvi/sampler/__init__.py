@@ -1,1 +1,1 @@
-"""Fifth station: one level as a pure function, and the loop over levels."""
+"""One level as a pure function, and the loop over levels. It refuses to know what is minimised."""

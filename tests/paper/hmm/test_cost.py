@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from nestedvi.paper.hmm import cost
-from nestedvi.paper.hmm.config import HMMConfig, pick
-from nestedvi.paper.hmm.cost import CostCell, measure_cost
+from nestedvi.paper.hmm.cells import CostCell, pick
+from nestedvi.paper.hmm.config import HMMConfig
+from nestedvi.paper.hmm.cost import measure_cost
 
 
 def test_the_ratio_is_that_of_twice_as_many_observations(monkeypatch):

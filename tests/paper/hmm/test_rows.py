@@ -7,29 +7,15 @@ import pytest
 
 from nestedvi.evaluation.instances import InstanceEvaluation
 from nestedvi.paper.hmm import rows
+from nestedvi.paper.hmm.cells import row_cells
 from nestedvi.paper.hmm.config import ROWS, HMMConfig
 from nestedvi.paper.hmm.program import build_program
 from nestedvi.paper.hmm.refresh import ClusterRefresh
-from nestedvi.paper.hmm.rows import row_cells, run_row
+from nestedvi.paper.hmm.rows import run_row
 
 CONFIG = HMMConfig(
     num_steps=4, refresh_every=2, test_instances=3, references=1, width=2, shown=(1,)
 )
-
-
-def test_a_row_runs_its_own_training_or_that_of_another():
-    cells = {cell.name: cell for cell in row_cells(CONFIG)}
-    assert list(cells) == list(ROWS)
-    for name, cell in cells.items():
-        assert cell.training.name == (ROWS[name].trained_as or name)
-    assert cells["recursion-em-refresh"].training == cells["recursion-em"].training
-
-
-def test_a_training_does_not_depend_on_how_it_is_tested():
-    """Networks are trained once, however many instances and particles they are run with."""
-    others = row_cells(replace(CONFIG, particles=7, test_instances=5, refresh_scale=0.1))
-    for cell, other in zip(row_cells(CONFIG), others, strict=True):
-        assert cell.training == other.training and cell != other
 
 
 @pytest.mark.parametrize(

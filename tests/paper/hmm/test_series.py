@@ -4,17 +4,12 @@ import jax
 import numpy as np
 
 from nestedvi.grid.cells import cell_key
+from nestedvi.paper.hmm.cells import series_cells
 from nestedvi.paper.hmm.config import HMMConfig
 from nestedvi.paper.hmm.linear_gaussian import LinearGaussian
-from nestedvi.paper.hmm.series import run_series, series_cells
+from nestedvi.paper.hmm.series import run_series
 
 CONFIG = HMMConfig(series=2, series_steps=3, series_particles=50, series_batches=40)
-
-
-def test_each_filter_learns_more_than_the_one_before():
-    cells = series_cells(CONFIG)
-    assert [(c.learned, c.heuristic) for c in cells] == [(0, 0), (1, 0), (1, 1)]
-    assert {c.series_particles for c in cells} == {50} and len({c.name for c in cells}) == 3
 
 
 def test_a_filter_that_learns_nothing_is_near_the_exact_evidence(tmp_path):

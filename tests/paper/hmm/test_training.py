@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nestedvi.paper.hmm import training
-from nestedvi.paper.hmm.config import ROWS, HMMConfig, pick
+from nestedvi.paper.hmm.cells import TrainingCell, pick
+from nestedvi.paper.hmm.config import ROWS, HMMConfig
 from nestedvi.paper.hmm.program import build_program
 from nestedvi.paper.hmm.training import (
-    TrainingCell,
     from_arrays,
     row_objective,
     to_arrays,
