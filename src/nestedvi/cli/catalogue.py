@@ -1,5 +1,5 @@
-"""`nestedvi methods` and `nestedvi targets`: the two tables that the library is built from, printed.
-Nothing is built here.
+"""`nestedvi methods` and `nestedvi targets`: the two tables that the library is built from,
+printed. Nothing is built here.
 """
 
 from typing import Any

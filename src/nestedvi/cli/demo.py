@@ -1,4 +1,6 @@
-"""`nestedvi demo`: runs the demo and prints how well it does. What is run is `paper.annealing.demo`'s."""
+"""`nestedvi demo`: runs the demo and prints how well it does. What is run is
+`paper.annealing.demo`'s.
+"""
 
 from typing import Annotated, Any
 

@@ -1,5 +1,5 @@
-"""`nestedvi sample`: posterior and evidence of a user's own model. It prints; what is run and written
-is `inference.own_model`'s.
+"""`nestedvi sample`: posterior and evidence of a user's own model. It prints; what is run and
+written is `inference.own_model`'s.
 """
 
 from typing import Annotated, Any

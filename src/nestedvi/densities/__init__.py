@@ -1,4 +1,6 @@
-"""First station: densities score one particle z, normalised or not."""
+"""Densities score one particle z, normalised or not: where a sample's journey begins. They refuse
+to know about particles in bulk.
+"""
 
 from nestedvi.densities.affine import Affine, AffineMap, Pullback
 from nestedvi.densities.autoregressive import AutoregressiveMixture

@@ -1,5 +1,5 @@
-"""A level's terms become a gradient. The only home of estimator algebra; it refuses to know samplers
-and optimisers.
+"""A level's terms become a gradient. The only home of estimator algebra; it refuses to know
+samplers and optimisers.
 """
 
 from nestedvi.divergences.exact import ExactLevel

@@ -1,5 +1,5 @@
-"""What `sample` returns: weighted particles, log Z, what they are worth, and ways to summarise, draw
-and export them. It runs no sampler.
+"""What `sample` returns: weighted particles, log Z, what they are worth, and ways to summarise,
+draw and export them. It runs no sampler.
 """
 
 from collections.abc import Callable

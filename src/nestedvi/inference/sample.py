@@ -1,5 +1,5 @@
-"""From a NumPyro model or a log density to weighted particles and the evidence in one call. It joins
-`problem`, a way of answering and `posterior`, and refuses to hold any algorithm itself.
+"""From a NumPyro model or a log density to weighted particles and the evidence in one call. It
+joins `problem`, a way of answering and `posterior`, and refuses to hold any algorithm itself.
 """
 
 import warnings

@@ -1,5 +1,5 @@
-"""Transitions move z_{k-1} to z_k and score the way there (q_k) and back (r_{k-1}), one particle at a
-time. They refuse to decide which gradients flow.
+"""Transitions move z_{k-1} to z_k and score the way there (q_k) and back (r_{k-1}), one particle at
+a time. They refuse to decide which gradients flow.
 """
 
 from nestedvi.kernels.base import (

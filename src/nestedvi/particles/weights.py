@@ -1,7 +1,7 @@
 """Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
 Pareto k̂.
 
-Functions of log weights act on the last axis.
+Functions of log weights act on the last axis. They refuse to know what the weights are of.
 """
 
 import jax

@@ -1,4 +1,6 @@
-"""Second station: paths give γ_{k-1} and γ_k, the densities on either side of level k."""
+"""Paths give γ_{k-1} and γ_k, the densities on either side of level k. They refuse
+to move particles.
+"""
 
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath, AbstractPreparedPath

@@ -1,5 +1,5 @@
-"""The figure of a posterior: weighted marginals, and pairs where there are few coordinates. It draws
-the arrays that it is given, and knows no posterior.
+"""The figure of a posterior: weighted marginals, and pairs where there are few coordinates. It
+draws the arrays that it is given, and knows no posterior.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Targets with known normalisers: densities by name, their data and their log Z."""
+"""Targets with known normalisers: densities by name, their data and their log Z. How to
+sample them is not known here.
+"""
 
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
 from nestedvi.targets.catalogue import TARGETS, Target, get_target, rotated

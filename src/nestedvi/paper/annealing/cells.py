@@ -1,5 +1,5 @@
-"""The paper's table as a list of cells: a method at a K, several restarts at once. Nothing is trained
-here: what a cell computes is in `train_cell`.
+"""The paper's table as a list of cells: a method at a K, several restarts at once. Nothing is
+trained here: what a cell computes is in `train_cell`.
 """
 
 from collections.abc import Iterator

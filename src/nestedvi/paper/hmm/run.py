@@ -3,7 +3,7 @@ linear-Gaussian model beside it.
 
 Every row is trained, evaluated and written to `cells/` on its own; an interrupted run goes on with
 the row that it was in. A reference log Z for some test instances makes every row a gap to the
-truth.
+truth. The assembly: each of its steps is a module beside it, and none is here.
 """
 
 from pathlib import Path
