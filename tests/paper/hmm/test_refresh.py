@@ -97,6 +97,7 @@ def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
         np.testing.assert_allclose(np.diff(rest), 0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_moves_keep_the_posterior(x64):
     """At k = K the target is a NormalGamma for each cluster: draws from it that are moved have the
     same moments.
@@ -134,6 +135,7 @@ def test_moves_keep_the_posterior(x64):
         np.testing.assert_array_less(np.abs(change.mean(axis=0)), 4 * error)
 
 
+@pytest.mark.slow
 def test_moves_do_not_depend_on_the_chains_beside_them():
     """20000 chains at once move as they do a thousand at a time."""
     refresh, path = (
