@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -36,6 +37,11 @@ ORDER = [
 ]
 RANK = {station: rank for rank, group in enumerate(ORDER) for station in group}
 MAY_STOP_GRADIENTS = {"sampler", "divergences", "train", "kernels"}
+MOST_LINES, MOST_ROOT_NAMES = 350, 65
+# Modules without a test file of their own, and why.
+UNTESTED = {
+    "_types.py": "names of shapes, which every other test checks by using them",
+}
 EXTRAS = ("blackjax", "flowjax", "arviz", "sklearn")
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -51,15 +57,15 @@ def imported_modules(source: str, package: tuple[str, ...]) -> list[tuple[str, .
     """Dotted names that a module imports (`from a import b` gives a.b), relative ones resolved
     against its package.
     """
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [tuple(alias.name.split(".")) for alias in node.names]
+            names += [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
-            found += [(*base, alias.name) for alias in node.names]
-    return found
+            names += [(*base, alias.name) for alias in node.names]
+    return names
 
 
 def latest_export() -> str:
@@ -142,7 +148,8 @@ def test_the_import_check_sees_what_it_should(station, source, expected):
     assert backward_imports(station, source, ("nestedvi", station)) == expected
 
 
-def test_matplotlib_lives_in_plot_only():
+def test_matplotlib_lives_where_figures_are_drawn():
+    """In `plot`, and where an experiment or a benchmark draws figures of its own."""
     users = {
         station
         for station, path in stations()
@@ -219,6 +226,41 @@ def test_gradients_are_cut_only_where_it_is_allowed():
 )
 def test_the_gradient_check_sees_every_spelling(source):
     assert uses_stop_gradient(source)
+
+
+def test_every_module_has_its_test_file():
+    """src/nestedvi/a/b.py is tested in tests/a/test_b.py; packages themselves hold no logic."""
+    tests = Path(__file__).parent
+    missing = set()
+    for _, path in stations():
+        module = path.relative_to(ROOT)
+        test = tests / module.parent / f"test_{module.name}"
+        if module.name != "__init__.py" and not test.exists():
+            missing.add(str(module))
+    assert missing == set(UNTESTED)
+
+
+def test_no_module_is_too_long_to_read():
+    lengths = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n")
+        for path in MODULES
+    }
+    assert {name: num for name, num in lengths.items() if num > MOST_LINES} == {}
+
+
+def test_the_root_has_few_names_and_none_hides_a_package():
+    """`import nestedvi.a.b` must reach the package: a root name that is also a folder or module is
+    that module.
+    """
+    package = importlib.import_module("nestedvi")
+    assert len(package.__all__) <= MOST_ROOT_NAMES
+    folders = {path.stem for path in ROOT.iterdir() if path.is_dir() or path.suffix == ".py"}
+    hidden = [
+        name
+        for name in sorted(folders - {"__init__", "__pycache__"})
+        if hasattr(package, name) and not isinstance(getattr(package, name), ModuleType)
+    ]
+    assert hidden == []
 
 
 def test_package_init_has_no_logic():

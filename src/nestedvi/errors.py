@@ -1,4 +1,6 @@
-"""Errors and warnings that say what was expected, what came, and what to do."""
+"""Errors and warnings that say what was expected, what came, and what to do. They are raised
+elsewhere.
+"""
 
 import difflib
 from collections.abc import Iterable

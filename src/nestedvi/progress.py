@@ -1,6 +1,7 @@
 """What a user sees while one training runs: step, log Ẑ, ESS, steps per second, time left.
 
-A training reports to a `Reporter`; many trainings in one display are `grid.progress`.
+A training reports to a `Reporter`; many trainings in one display are `grid.progress`. It only
+shows: nothing here decides how a training goes on.
 """
 
 from typing import Any, Protocol

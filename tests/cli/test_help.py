@@ -71,13 +71,3 @@ def test_shown_defaults_are_the_configurations(path, command):
 def test_every_command_with_options_of_its_own_is_configured():
     plain = {path for path, command in commands() if not hasattr(command, "commands")}
     assert plain - {path for path, _ in CONFIGURED} == {("methods",), ("targets",)}
-
-
-def test_a_changed_default_is_shown(monkeypatch):
-    from nestedvi.paper.annealing import config
-
-    class Changed(config.AnnealingConfig):
-        def __init__(self, iterations: int = 12345): ...
-
-    monkeypatch.setattr(config, "AnnealingConfig", Changed)
-    assert "(12345)" in RUNNER.invoke(app, ["reproduce", "annealing", "--help"]).output

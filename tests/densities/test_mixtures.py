@@ -6,28 +6,12 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.affine import Affine
 from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
-
 POINT = np.array([0.7, -1.2])
-MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
-
-
-def test_an_affine_image():
-    density = Affine(
-        nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.array([1.0, -2.0]), jnp.asarray(MATRIX)
-    )
-    covariance = MATRIX @ MATRIX.T
-    np.testing.assert_allclose(
-        density.log_gamma(POINT),
-        stats.multivariate_normal([1, -2], covariance).logpdf(POINT),
-        rtol=1e-10,
-    )
-    check_draws(density, np.array([1.0, -2.0]), covariance)
 
 
 def test_experts():

@@ -74,6 +74,8 @@ def tiny(key=None, dim=1):
         hidden=3,
         flow_depth=2,
         alpha=0.5,
+        mean_scale=1.0,
+        half=False,
     )
     # Away from the symmetric start, where many gradients vanish; codes narrow enough for the grid.
     return eqx.tree_at(

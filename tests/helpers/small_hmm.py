@@ -6,15 +6,32 @@ import itertools
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from scipy.special import gammaln, logsumexp
 
-from nestedvi.paper.hmm.model import GaussianHMM
+import nestedvi as nvi
+from nestedvi.paper.hmm.heuristics import BackwardRecursion
+from nestedvi.paper.hmm.model import Clusters, GaussianHMM
 
 M = 2
 MODEL = GaussianHMM(num_clusters=M, alpha=3.0, beta=2.0, mu=0.4, nu=0.5, stay=0.7)
+LONGER = np.array([0.3, 1.9, 1.2, -1.0, -0.4, 0.9])
+XS = LONGER[:5]
+SEQUENCES = list(itertools.product(range(M), repeat=len(XS)))
+MU, TAU = np.array([-0.7, 1.1]), np.array([0.8, 2.5])
+
+
+def eta():
+    """η = (MU, TAU)."""
+    return Clusters(jnp.asarray(MU), jnp.asarray(TAU))
+
+
+def latent(state, row=0):
+    """A particle of that η in a state."""
+    return nvi.paths.Latent(eta(), jnp.asarray(state), jnp.asarray(row))
 
 
 def log_chain(zs, start=None):
@@ -72,6 +89,27 @@ def silenced(heuristic):
     """A heuristic whose network says nothing."""
     zeros = jnp.zeros_like(heuristic.out.weight), jnp.zeros_like(heuristic.out.bias)
     return eqx.tree_at(lambda h: (h.out.weight, h.out.bias), heuristic, zeros)
+
+
+def recursion(transitions):
+    """A backward recursion with those transitions and a network that says nothing."""
+    heuristic = silenced(BackwardRecursion(M, key=jax.random.key(0), width=4))
+    return eqx.tree_at(lambda h: h.log_T, heuristic, jnp.log(jnp.asarray(transitions)))
+
+
+def exact_recursion():
+    """The recursion with the model's own transitions."""
+    return recursion(np.exp(MODEL.log_transitions))
+
+
+def cluster_statistics(states, xs, num):
+    """Number, mean and sum of squared deviations of each cluster's observations, one cluster at a
+    time.
+    """
+    groups = [xs[states == m] for m in range(num)]
+    means = np.array([g.mean() if g.size else 0.0 for g in groups])
+    spreads = np.array([np.sum((g - m) ** 2) for g, m in zip(groups, means, strict=True)])
+    return np.array([g.size for g in groups], float), means, spreads
 
 
 def assert_mean_is_one(ratio, most=0.05):

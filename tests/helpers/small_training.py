@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
 import nestedvi as nvi
 
@@ -65,3 +66,38 @@ def assert_same_bits(one, two):
     assert len(ones) == len(twos)
     for a, b in zip(ones, twos, strict=True):
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+class Walled(nvi.AbstractDensity):
+    """N(loc, 1) that breaks its promise: NaN beyond a limit."""
+
+    loc: Array
+    limit: Array
+
+    def log_gamma(self, z):
+        return jnp.where(z[0] > self.limit, jnp.nan, -0.5 * (z[0] - self.loc) ** 2)
+
+
+class Kinked(nvi.AbstractDensity):
+    """N(loc, 1) with the right value everywhere and a NaN derivative beyond a limit."""
+
+    loc: Array
+    limit: Array
+
+    def log_gamma(self, z):
+        return -0.5 * (z[0] - self.loc) ** 2 + 0.0 * jnp.sqrt(
+            jnp.maximum(jnp.minimum(self.limit, 1e6) - z[0], 0.0)
+        )
+
+
+def walled(*limits, density=Walled):
+    path = nvi.paths.StackedDensities(
+        density(jnp.array([0.0, 0.5, 1.0]), jnp.array(limits)), learn=False
+    )
+    return build(jax.random.key(1), path)
+
+
+# One particle in a few dozen passes this wall, so that about every other step of 16 particles is
+# spoilt.
+RARELY = (jnp.inf, jnp.inf, 2.0)
+WALLED = {"objective": nvi.Objective(), "num_particles": 16}

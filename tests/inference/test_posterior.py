@@ -13,23 +13,12 @@ from scipy import stats
 import nestedvi as nvi
 from nestedvi.inference.answer import Answer
 from nestedvi.inference.posterior import diagnose, make_posterior
-
-
-def posterior_of(samples, log_w=None, remarks=()):
-    num = len(jax.tree.leaves(samples)[0])
-    return make_posterior(
-        samples, Answer(None, jnp.zeros(num) if log_w is None else log_w, 1.5, 0.01), remarks
-    )
+from tests.helpers.posteriors import posterior_of, three_particles
 
 
 @pytest.fixture
 def three():
-    """Three particles of weights ½, ¼, ¼."""
-    samples = {
-        "a": jnp.array([1.0, 2.0, 4.0]),
-        "b": jnp.array([[[0.0], [1.0]], [[0.0], [5.0]], [[2.0], [1.0]]]),
-    }
-    return posterior_of(samples, jnp.log(jnp.array([0.5, 0.25, 0.25])))
+    return three_particles()
 
 
 def test_an_expectation_and_its_error_against_many_posteriors():
@@ -110,37 +99,6 @@ def test_khat_sees_the_draws_that_did_not_go_on(key):
     assert make_posterior(jnp.zeros((100, 1)), answer._replace(drawn_log_w=None)).diagnosis == ()
 
 
-def test_means_and_spreads_by_hand(three):
-    sites = three.summary().to_dict()["sites"]
-    assert list(sites) == ["a", "b[0, 0]", "b[1, 0]"]
-    assert sites["a"]["mean"] == pytest.approx(2.0)
-    assert sites["a"]["sd"] == pytest.approx(np.sqrt(0.5 * 1 + 0.25 * 4))
-    assert sites["b[1, 0]"]["mean"] == pytest.approx(2.0)
-    assert [sites["b[0, 0]"][k] for k in ("mean", "sd")] == pytest.approx([0.5, np.sqrt(0.75)])
-
-
-def test_quantiles_of_weighted_particles():
-    """Uniform points weighted by a normal density are that normal: quantiles to a thousandth of its
-    spread.
-    """
-    x = jnp.linspace(-5.0, 7.0, 20001)
-    values = posterior_of(x, -0.5 * (x - 1) ** 2).summary().to_dict()["sites"]["z"]
-    for column, level in {"5%": 0.05, "50%": 0.5, "95%": 0.95}.items():
-        assert abs(values[column] - stats.norm(1, 1).ppf(level)) < 1e-3
-    assert values["mean"] == pytest.approx(1, abs=1e-3) and values["sd"] == pytest.approx(
-        1, abs=1e-3
-    )
-
-
-def test_a_summary_prints_and_serialises(three):
-    text = str(three.summary())
-    assert "b[1, 0]" in text and "log Z: 1.5000 ± 0.0100" in text and "of 3 particles" in text
-    assert "diagnosis: nothing found wrong" in text
-    content = three.summary().to_dict()
-    assert content["log_Z"] == 1.5 and content["num_particles"] == 3 and content["diagnosis"] == []
-    assert "It is odd." in str(posterior_of(jnp.zeros(30), remarks=("It is odd.",)).summary())
-
-
 def test_equal_weights_are_systematic(three):
     """Weights ½, ¼, ¼ and eight draws: four, two and two of each, whatever the key; the order is
     random.
@@ -154,12 +112,6 @@ def test_equal_weights_are_systematic(three):
     assert three.resample(jax.random.key(0), 5)["b"].shape == (5, 2, 1)
     with pytest.raises(ValueError, match="At least one draw; got num = 0"):
         three.resample(jax.random.key(0), 0)
-
-
-def test_names_of_other_pytrees():
-    Pair = collections.namedtuple("Pair", "left right")
-    sites = posterior_of(Pair(jnp.zeros((4, 2)), [jnp.ones(4)])).summary().to_dict()["sites"]
-    assert list(sites) == ["left[0]", "left[1]", "right.0"]
 
 
 def test_its_words(three):

@@ -1,8 +1,5 @@
 """One call from a log density to particles and log Z."""
 
-import re
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,65 +12,9 @@ from scipy.special import betaln
 import nestedvi as nvi
 from nestedvi.inference.sample import ANSWERS
 from nestedvi.smc.tempering import tempering
+from tests.helpers.posteriors import FLIPS, coin
 
 LOG_Z = 5.0
-LOC = np.array([3.0, -20.0, 0.1], dtype=np.float32)
-SCALE = np.array([0.05, 10.0, 1.0], dtype=np.float32)
-
-
-def shifted(z):
-    """exp(5) N(LOC, SCALE²): far from the origin, two hundred times wider one way than the
-    other.
-    """
-    return LOG_Z + jnp.sum(
-        -0.5 * ((z - LOC) / SCALE) ** 2 - jnp.log(SCALE) - 0.5 * np.log(2 * np.pi)
-    )
-
-
-@pytest.fixture(scope="module")
-def posterior():
-    return nvi.sample(
-        jax.random.key(0),
-        shifted,
-        dim=3,
-        method="nvir-star",
-        num_levels=3,
-        num_steps=300,
-        num_particles=2000,
-    )
-
-
-def moments(posterior):
-    w = np.asarray(nvi.particles.normalise(posterior.log_weights))
-    z = np.asarray(posterior.samples)
-    mean = w @ z
-    return mean, np.sqrt(w @ (z - mean) ** 2)
-
-
-def test_a_learned_sampler_finds_the_normaliser(posterior):
-    assert posterior.samples.shape == (2000, 3) and posterior.log_weights.shape == (2000,)
-    assert 0 < posterior.log_Z_stderr < 0.1
-    assert abs(posterior.log_Z - LOG_Z) < 4.5 * posterior.log_Z_stderr
-    assert posterior.khat < 0.7
-    assert 100 < posterior.ess <= 2000
-
-
-def test_its_weighted_moments_are_those_of_the_target(posterior):
-    """Means to five standard errors of ESS draws, spreads likewise (the relative error of a spread
-    is 1/√(2n)).
-    """
-    mean, spread = moments(posterior)
-    assert (abs(mean - LOC) < 5 * SCALE / np.sqrt(posterior.ess)).all(), mean
-    assert (abs(spread / SCALE - 1) < 5 / np.sqrt(2 * posterior.ess)).all(), spread
-
-
-def test_equal_weights_on_request(posterior):
-    draws = posterior.resample(jax.random.key(1), 4000)
-    assert draws.shape == (4000, 3)
-    mean, _ = moments(posterior)
-    # Given the particles, the draws' mean is the weighted mean, up to the error of 4000 draws.
-    assert (abs(draws.mean(axis=0) - mean) < 5 * SCALE / np.sqrt(4000)).all()
-    assert set(map(tuple, np.asarray(draws[:50]))) <= set(map(tuple, np.asarray(posterior.samples)))
 
 
 def test_particles_may_be_pytrees_and_methods_may_learn_nothing():
@@ -96,16 +37,6 @@ def test_particles_may_be_pytrees_and_methods_may_learn_nothing():
     assert abs(float(w @ posterior.samples["a"]) - 2) < 5 * 0.5 / np.sqrt(posterior.ess)
     draws = posterior.resample(jax.random.key(3), 7)
     assert draws["a"].shape == (7,) and draws["b"].shape == (7, 2)
-
-
-def coin(flips, a=2.0):
-    p = numpyro.sample("p", dist.Beta(a, 1.5))
-    numpyro.deterministic("odds", p / (1 - p))
-    with numpyro.plate("flips", len(flips)):
-        numpyro.sample("x", dist.Bernoulli(p), obs=flips)
-
-
-FLIPS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 1, 0])
 
 
 def test_a_numpyro_model_gives_its_evidence_and_its_sites():
@@ -177,7 +108,7 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"method": "smc", "num_levels": 4},
@@ -186,13 +117,14 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
         ({"method": "smc", "num_steps": 4}, "'smc' takes no num_steps"),
         ({"num_steps": 4}, "'auto' takes no num_steps"),
         ({"method": "ais", "num_steps": 4}, "'ais' takes no num_steps: it learns nothing"),
+        ({"num_particles": 5}, "num_particles of 20 or more; got 5"),
         ({"num_levels": 0}, "two levels or more.*got num_levels = 0"),
         ({"method": "nvi", "num_steps": 0}, "one step or more; got num_steps = 0"),
     ],
 )
-def test_options_without_effect_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
-        nvi.sample(jax.random.key(0), shifted, dim=3, **options)
+def test_options_without_effect_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        nvi.sample(jax.random.key(0), lambda z: -jnp.sum(z**2), dim=3, **options)
 
 
 def test_a_model_is_compiled_once():
@@ -253,103 +185,6 @@ def test_progress_ends_when_a_search_fails():
             progress=reporter,
         )
     assert reporter.stopped == 1
-
-
-REFUSED = {
-    "neither": (shifted, {}, r"dim=.*example=.*only one"),
-    "both": (shifted, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
-    "density without shape": (nvi.Density(shifted), {}, r"dim=.*example=.*only one"),
-    "dim of zero": (shifted, {"dim": 0}, r"at least one coordinate; got dim = 0"),
-    "empty example": (shifted, {"example": {}}, r"at least one coordinate; the example has none"),
-    "example of words": (
-        shifted,
-        {"example": "three"},
-        r"example of a particle must be a pytree of numbers",
-    ),
-    "other shape": (
-        shifted,
-        {"example": np.zeros(4)},
-        r"cannot score a particle shaped as example, of shapes \(4,\).*agree",
-    ),
-    "other keys": (
-        lambda z: z["b"],
-        {"example": {"a": 0.0}},
-        r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)",
-    ),
-    "not a scalar": (
-        lambda z: z,
-        {"dim": 2},
-        r"dim=2 says \(ValueError: A log density must return a scalar",
-    ),
-    "integers": (lambda z: 3, {"dim": 2}, r"returns one real number; got int"),
-    "data for a density": (shifted, {"dim": 3, "model_args": (1,)}, r"bind its data with a lambda"),
-    "data twice": (
-        nvi.NumpyroModel(coin, (FLIPS,)),
-        {"model_args": (1,)},
-        r"holds its data already",
-    ),
-    "missing data": (coin, {}, r"coin\(flips, a=2.0\) cannot be called .* 'flips'"),
-    "wrong keyword": (
-        coin,
-        {"model_args": (FLIPS,), "model_kwargs": {"b": 1}},
-        r"unexpected keyword argument 'b'",
-    ),
-    "failing model": (
-        coin,
-        {"model_args": (3,)},
-        r"coin failed when it was run once: TypeError: .*len",
-    ),
-    "no latent sites": (
-        lambda: numpyro.sample("x", dist.Normal(), obs=1.0),
-        {},
-        r"has no latent sites",
-    ),
-    "unknown method": (shifted, {"dim": 3, "method": "nvir-sta"}, r"Did you mean 'nvir-star'\?"),
-    "few particles": (
-        shifted,
-        {"dim": 3, "num_particles": 5},
-        r"num_particles of 20 or more; got 5",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
-    thing, options, message = REFUSED[case]
-    with pytest.raises(ValueError, match=message) as error:
-        nvi.sample(jax.random.key(0), thing, **options)
-    assert "\n" not in str(error.value)
-
-
-def test_what_is_no_model_at_all_is_a_type_error():
-    with pytest.raises(TypeError, match="got str"):
-        nvi.sample(jax.random.key(0), "funnel")
-
-
-def test_a_density_without_mass_is_refused_before_training():
-    def nothing(z):
-        return jnp.where(jnp.sum(z**2) >= 0, -jnp.inf, 0.0)
-
-    with pytest.raises(nvi.errors.DensityError, match=r"−inf wherever the search looked"):
-        nvi.sample(jax.random.key(0), nothing, dim=2, method="nvi", num_steps=10**9)
-
-
-@pytest.mark.slow
-def test_heavy_tails_are_not_passed_over():
-    """Cauchy tails in two dimensions, weighted against a Gaussian: k̂ warns."""
-
-    def heavy(z):
-        return -jnp.sum(jnp.log1p((z / 0.01) ** 2)) - 2 * np.log(np.pi * 0.01)
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        posterior = nvi.sample(
-            jax.random.key(0), heavy, dim=2, method="ais", num_levels=2, num_particles=500
-        )
-    assert posterior.khat > 0.7
-    assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
-    said = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
-    assert tuple(said) == posterior.diagnosis
 
 
 def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):

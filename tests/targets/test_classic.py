@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.targets.data import GMM40_MEANS
 
 
 def log_integral_2d(log_gamma, half_width, num=1001):
@@ -106,16 +105,6 @@ def test_log_Z_of_every_target(name, x64):
     assert abs(LOG_Z[name](target.build().log_gamma) - target.log_Z) < 1e-6
 
 
-@pytest.mark.parametrize("name", nvi.targets.TARGETS)
-def test_entries_agree_with_their_density(name, key):
-    target = nvi.targets.get_target(name)
-    density = target.build()
-    assert density.log_gamma(jnp.ones(target.dim)).shape == ()
-    if isinstance(density, nvi.AbstractSampleable):
-        assert abs(float(density.log_Z) - target.log_Z) < 1e-6
-        assert density.sample(key).shape == (target.dim,)
-
-
 def test_ring_is_the_papers(x64):
     """μ_m = 10 (sin 2πm/8, cos 2πm/8) with variance 0.5: at a mode the other seven are 7.6 away and
     invisible.
@@ -137,52 +126,3 @@ def test_radial_targets_are_smooth_at_the_origin(name):
     """The radius has no derivative at zero; the density must still have a finite one."""
     gradient = jax.grad(nvi.targets.get_target(name).build().log_gamma)(jnp.zeros(2))
     assert jnp.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "nearest"), [("rign", "ring"), ("many_well", "many-well"), ("twomoons", "two-moons")]
-)
-def test_unknown_names_suggest_the_nearest(name, nearest):
-    with pytest.raises(
-        nvi.errors.UnknownNameError,
-        match=f"target '{name}'.*Did you mean '{nearest}'.*Known: .*funnel",
-    ):
-        nvi.targets.get_target(name)
-
-
-def test_names_like_nothing_get_the_list_only():
-    with pytest.raises(nvi.errors.UnknownNameError) as error:
-        nvi.targets.get_target("xyzzy")
-    assert "Did you mean" not in str(error.value)
-
-
-def test_gmm40_is_frozen():
-    """Forty means in the square, the first and the last as they always were."""
-    assert GMM40_MEANS.shape == (40, 2) and np.abs(GMM40_MEANS).max() < 40
-    np.testing.assert_array_equal(GMM40_MEANS[[0, -1]], [[18.392, 15.473], [-18.868, -5.783]])
-    density = nvi.targets.gmm40()
-    # Far from the others, one mode has a fortieth of the mass.
-    np.testing.assert_allclose(
-        density.log_gamma(jnp.array([35.354, -35.228])), -np.log(40 * 2 * np.pi), rtol=1e-4
-    )
-
-
-def test_rotated_targets(key):
-    """A rotation turns points and leaves values: γ_R(R z) = γ(z), det R = 1, the same for the same
-    seed.
-    """
-    target = nvi.targets.rotated(nvi.targets.get_target("funnel"), 3)
-    density, straight = target.build(), nvi.targets.get_target("funnel").build()
-    turn = np.asarray(density.map.matrix.T, dtype=np.float64)
-    np.testing.assert_allclose(turn @ turn.T, np.eye(10), atol=1e-6)
-    assert np.linalg.det(turn) == pytest.approx(1.0, abs=1e-5)
-    z = jax.random.normal(key, (10,))
-    np.testing.assert_allclose(
-        density.log_gamma(density.map.matrix.T @ z), straight.log_gamma(z), rtol=1e-4
-    )
-    assert (target.dim, target.log_Z) == (10, 0.0) and "rotated (seed 3)" in target.about
-    same, other = (
-        nvi.targets.rotated(nvi.targets.get_target("funnel"), seed).build() for seed in (3, 4)
-    )
-    np.testing.assert_array_equal(same.map.matrix, density.map.matrix)
-    assert np.abs(other.map.matrix - density.map.matrix).max() > 0.1

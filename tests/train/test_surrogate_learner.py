@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import nestedvi as nvi
-from nestedvi.train.loop import train
+from nestedvi.train.loop import LoopOptions, train
 from nestedvi.train.surrogate_learner import SurrogateLearner
 
 
@@ -49,7 +49,7 @@ def learner(surrogate=loss, **options):
 
 def test_it_goes_downhill_side_by_side(key):
     made = learner()
-    done = train(key, made, num_steps=60)
+    done = train(key, made, LoopOptions(60))
     found = made.model(done.params)
     np.testing.assert_allclose(found.x, [[3.0, 4.0]] * 2, atol=1e-4)
     assert (
@@ -69,15 +69,15 @@ def test_the_part_that_is_not_finite_is_named(key):
             Report(place.y, place.y),
         )
 
-    done = train(key, learner(broken), num_steps=5)
+    done = train(key, learner(broken), LoopOptions(5))
     np.testing.assert_array_equal(done.skipped, [[0, 5], [0, 5]])
     with pytest.raises(nvi.errors.NonFiniteGradientError, match="part 2"):
-        train(key, learner(broken), num_steps=50, max_nonfinite=10)
+        train(key, learner(broken), LoopOptions(50, max_nonfinite=10))
 
 
 def test_a_checkpoint_of_another_surrogate_is_refused(key, tmp_path):
-    train(key, learner(), num_steps=5, checkpoint=tmp_path)
+    train(key, learner(), LoopOptions(5, checkpoint=tmp_path))
     other = learner()
     other.name = "another"
     with pytest.raises(nvi.errors.CheckpointError):
-        train(key, other, num_steps=5, checkpoint=tmp_path)
+        train(key, other, LoopOptions(5, checkpoint=tmp_path))

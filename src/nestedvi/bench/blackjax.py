@@ -1,5 +1,5 @@
 """BlackJAX's adaptive tempered SMC as a way of answering, to compare ours with. BlackJAX is an
-extra: it is imported when a request is answered.
+extra: it is imported when a request is answered. It refuses to tune anything of its own.
 """
 
 import jax

@@ -1,4 +1,6 @@
-"""`nestedvi bench`: speed of a training step, and errors where log Z is known."""
+"""`nestedvi bench`: speed of a training step, and errors where log Z is known. It prints; what is
+measured is `bench`'s.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,6 @@
-"""`nestedvi methods` and `nestedvi targets`: the two tables that the library is built from."""
+"""`nestedvi methods` and `nestedvi targets`: the two tables that the library is built from,
+printed. Nothing is built here.
+"""
 
 from typing import Any
 

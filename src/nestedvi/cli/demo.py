@@ -1,4 +1,6 @@
-"""`nestedvi demo`."""
+"""`nestedvi demo`: runs the demo and prints how well it does. What is run is
+`paper.annealing.demo`'s.
+"""
 
 from typing import Annotated, Any
 
@@ -34,7 +36,8 @@ def demo(
 
 
 def _table(result: dict[str, Any]) -> Table:
-    table = Table(title="NVIR* on eight modes, K = 8", show_header=False, title_justify="left")
+    title = f"NVIR* on eight modes, K = {result['config']['num_levels']}"
+    table = Table(title=title, show_header=False, title_justify="left")
     table.add_row(
         "log Ẑ",
         f"{result['log_Z']:.4f} ± {result['log_Z_stderr']:.4f}   (true {result['log_Z_true']:.4f})",

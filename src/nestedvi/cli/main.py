@@ -1,5 +1,5 @@
 """The command `nestedvi`: its groups of commands and its entry point. Every error a user can cause
-ends in one sentence on standard error and a non-zero exit code.
+ends in one sentence on standard error and a non-zero exit code. What commands do is not known here.
 """
 
 import sys

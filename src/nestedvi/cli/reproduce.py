@@ -1,4 +1,6 @@
-"""`nestedvi reproduce`: the paper's experiments, a command each."""
+"""`nestedvi reproduce`: the paper's experiments, a command each. It turns arguments into a
+configuration; the rest is `paper`'s.
+"""
 
 from pathlib import Path
 from typing import Annotated

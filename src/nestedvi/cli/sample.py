@@ -1,4 +1,6 @@
-"""`nestedvi sample`: posterior and evidence of a user's own model."""
+"""`nestedvi sample`: posterior and evidence of a user's own model. It prints; what is run and
+written is `inference.own_model`'s.
+"""
 
 from typing import Annotated, Any
 

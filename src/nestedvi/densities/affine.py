@@ -2,7 +2,8 @@
 
 `AffineMap` is the map. `Affine` is the density of z for y from a normalised density, and `Pullback`
 is the density of y for z from any density. Determinants are counted, so both keep log Z. They are
-computed from the matrix at hand: an optimiser may move it, and the density stays normalised.
+computed from the matrix at hand: an optimiser may move it, and the density stays normalised. What
+is not affine does not live here.
 """
 
 import equinox as eqx

@@ -1,5 +1,6 @@
 """The symmetric Dirichlet Dir(α · 1) on the simplex, drawn without a rejection loop where α is a
-multiple of one half.
+multiple of one half. It has one α for all
+coordinates and no other.
 """
 
 import equinox as eqx

@@ -1,4 +1,6 @@
-"""The empirical distribution p̂ of given points, any pytree with a leading axis."""
+"""The empirical distribution p̂ of given points, any pytree with a leading axis. It
+refuses to smooth: the points are all there is.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,8 @@
-"""Densities made of densities: mixtures of unlike parts, affine images, and Gaussians of many
-widths at once.
+"""Densities made of densities: mixtures of unlike parts, and Gaussians of many widths at
+once.
 
-They stay normalised whatever an optimiser does to their parameters.
+They stay normalised whatever an optimiser does to their parameters. Fitting them to particles is
+`fitting`'s.
 """
 
 from collections.abc import Sequence

@@ -72,7 +72,7 @@ class NumpyroModel(AbstractDensity):
             trace = _trace(jax.random.key(0), model, args, kwargs)
         except Exception as error:
             raise ModelCallError(
-                f"The model {self.name} failed when it was run once: {_said(error)}"
+                f"The model {self.name} failed when it was run once: {_first_line(error)}"
             ) from error
         latent = _latent_sites(trace, self.name)
         self.example = _unconstrained(latent)
@@ -112,7 +112,7 @@ class NumpyroModel(AbstractDensity):
         return {name: x[rows] for name, x in draws.items()}
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line of an error: messages end in one sentence, the cause is chained."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -222,7 +222,7 @@ def _unconstrained(latent: Mapping[str, Any]) -> Sites:
     """T⁻¹ of the drawn values, each by the support it had in this run (supports may depend on other
     sites).
     """
-    found = {}
+    coordinates = {}
     for name, site in latent.items():
         try:
             bijection = biject_to(site["fn"].support)
@@ -232,5 +232,5 @@ def _unconstrained(latent: Mapping[str, Any]) -> Sites:
                 f"The latent site {name!r} has the support {support}, which has no bijection to ℝⁿ."
                 " Write it through sites that do."
             ) from error
-        found[name] = jnp.asarray(bijection.inv(site["value"]), dtype=jnp.result_type(float))
-    return found
+        coordinates[name] = jnp.asarray(bijection.inv(site["value"]), dtype=jnp.result_type(float))
+    return coordinates

@@ -1,5 +1,5 @@
-"""Reweighted wake-sleep for latent-variable models: both wake-phase gradients from one set of
-self-normalised weights.
+"""Reweighted wake-sleep for latent-variable models: both wake-phase gradients from one set of self-
+normalised weights. It refuses to draw the particles that the weights are of.
 """
 
 import jax.numpy as jnp

@@ -1,5 +1,5 @@
 """Quality of a sampler from independent batches of particles: it always runs sequentially, with the
-parameters as they are.
+parameters as they are. It refuses to train.
 """
 
 import warnings

@@ -1,5 +1,5 @@
 """Quality of an amortised sampler: one run for each of many instances, with the parameters as they
-are.
+are. It refuses to train, and to know exact values.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """A grid's cells: each is computed once, written on its own, and read back when the same cell is
-asked for again.
+asked for again. What it computes is a function that it is given.
 """
 
 import hashlib

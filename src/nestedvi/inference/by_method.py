@@ -1,5 +1,5 @@
 """The rows of `nestedvi methods` as answers: find the target, build the row's sampler there, train
-it, run it in batches.
+it, run it in batches. It refuses to know the user's sites: `problem` has made vectors of them.
 """
 
 import jax

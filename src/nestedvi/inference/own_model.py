@@ -1,5 +1,6 @@
 """A user's model from a file to a posterior on disk: what `nestedvi sample` assembles from the
-library's parts. Files are read in `model_file` and `data_file`, and written in `output`.
+library's parts. Files are read in `model_file` and `data_file`, and written in `output`; it refuses
+to know their formats.
 """
 
 from dataclasses import dataclass

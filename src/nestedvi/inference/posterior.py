@@ -1,5 +1,5 @@
-"""What `sample` returns: weighted particles, log Z, what they are worth, and ways to look at them.
-It runs nothing.
+"""What `sample` returns: weighted particles, log Z, what they are worth, and ways to summarise,
+draw and export them. It runs no sampler.
 """
 
 from collections.abc import Callable
@@ -62,11 +62,11 @@ class Posterior(NamedTuple):
         ```
         """
         leaves, structure = jax.tree.flatten(jax.vmap(fn)(self.samples))
-        found = [
+        averages = [
             weighted_mean(np.asarray(x, np.float64), self._weights(), self.batch) for x in leaves
         ]
         return Expectation(
-            *(jax.tree.unflatten(structure, part) for part in zip(*found, strict=True))
+            *(jax.tree.unflatten(structure, part) for part in zip(*averages, strict=True))
         )
 
     def resample(self, key: Key, num: int) -> PyTree:
@@ -134,10 +134,10 @@ class Posterior(NamedTuple):
         sites = ", ".join(
             f"{name}{list(np.shape(x)[1:]) or ''}" for name, x in named_sites(self.samples).items()
         )
-        doubts = f", {len(self.diagnosis)} in diagnosis" if self.diagnosis else ""
+        warned = f", {len(self.diagnosis)} in diagnosis" if self.diagnosis else ""
         return (
             f"Posterior(log Z = {self.log_Z:.4f} ± {self.log_Z_stderr:.4f}, ESS {self.ess:.0f} of"
-            f" {len(self.log_weights)}{_tail(', ', self.khat)}, sites: {sites}{doubts})"
+            f" {len(self.log_weights)}{_tail(', ', self.khat)}, sites: {sites}{warned})"
         )
 
 
@@ -152,31 +152,31 @@ def diagnose(
     """What the weights say against themselves, one sentence each; `rounding` is the error of log Z
     that the precision makes.
     """
-    found = []
+    sentences = []
     if khat > _KHAT:
-        found.append(
+        sentences.append(
             f"The largest weights dominate (k̂ = {khat:.2f} > {_KHAT}): log Z and expectations may"
             " be far off, however small the standard error; use more levels, more steps or another"
             " method."
         )
     if ess < min(_ESS, 0.5 * num_particles):
-        found.append(
+        sentences.append(
             f"The {num_particles} particles are worth {ess:.0f} independent draws: means and"
             " quantiles are rough, and parts of the posterior may be missing; use more particles"
             " or another method."
         )
     if not log_Z_stderr <= _STDERR:
-        found.append(
+        sentences.append(
             f"The batches disagree on log Z (standard error {log_Z_stderr:.2f} > {_STDERR}): it may"
             " be off by more than that; use more particles, levels or steps."
         )
     if rounding > max(_ROUNDING, log_Z_stderr):
-        found.append(
+        sentences.append(
             f"log Z is so large that single precision rounds it to {rounding:.2g}, which the"
             " standard error does not see: take a constant off the log density, or"
             ' jax.config.update("jax_enable_x64", True).'
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = ()) -> Posterior:

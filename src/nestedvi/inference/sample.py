@@ -1,4 +1,6 @@
-"""From a NumPyro model or a log density to weighted particles and the evidence in one call."""
+"""From a NumPyro model or a log density to weighted particles and the evidence in one call. It
+joins `problem`, a way of answering and `posterior`, and refuses to hold any algorithm itself.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -36,9 +38,9 @@ def sample(
     model_kwargs: Mapping[str, Any] | None = None,
     dim: int | None = None,
     example: PyTree = None,
-    method: str | Method = "auto",
+    method: str | Method = Request.method,
     num_levels: int | None = None,
-    num_particles: int = 2000,
+    num_particles: int = Request.num_particles,
     num_steps: int | None = None,
     progress: Any = False,
 ) -> Posterior:

@@ -1,4 +1,6 @@
-"""Names for what a posterior holds: sites, and their elements as ArviZ writes them."""
+"""Names for what a posterior holds: sites, and their elements as ArviZ writes them. Values are not
+read here.
+"""
 
 from collections.abc import Iterator
 

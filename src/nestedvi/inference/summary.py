@@ -1,5 +1,5 @@
 """Weighted means, spreads and quantiles of every scalar of a posterior, as a table that prints and
-a dict that serialises.
+a dict that serialises. It judges nothing: diagnoses are `posterior`'s.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class Summary(NamedTuple):
             f"{row.name:<{width}}" + "".join(f"{row.values[c]:>11.4g}" for c in COLUMNS)
             for row in self.rows
         ]
-        return "\n".join([*lines, "", *(f"{name}: {said}" for name, said in self.facts().items())])
+        return "\n".join([*lines, "", *(f"{name}: {fact}" for name, fact in self.facts().items())])
 
 
 def scalar_elements(samples: PyTree) -> Iterator[tuple[str, np.ndarray]]:

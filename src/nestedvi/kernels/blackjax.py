@@ -1,4 +1,4 @@
-"""BlackJAX kernels as moves (needs the extra `nestedvi[mcmc]`)."""
+"""BlackJAX kernels as moves (needs the extra `nestedvi[mcmc]`). It refuses to tune them."""
 
 from collections.abc import Callable
 from typing import Any

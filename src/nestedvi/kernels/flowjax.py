@@ -1,4 +1,6 @@
-"""FlowJAX bijections as flow transitions (needs the extra `nestedvi[flows]`)."""
+"""FlowJAX bijections as flow transitions (needs the extra `nestedvi[flows]`). It refuses to define
+bijections of its own.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Gaussian kernels whose mean and scale come from a network: the paper's residual architecture."""
+"""Gaussian kernels whose mean and scale come from a network: the paper's residual architecture.
+Noise and network are all there is: no acceptance, no gradient of γ_k.
+"""
 
 import equinox as eqx
 import jax

@@ -1,5 +1,5 @@
 """Hamiltonian moves in coordinates that a root of the particles' covariance gives, with steps of
-many sizes.
+many sizes. They refuse to find that root or to tune a step size.
 """
 
 from collections.abc import Callable

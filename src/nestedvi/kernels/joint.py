@@ -1,5 +1,5 @@
 """Joint densities a ~ p(a), b ~ k(b | a) of two sampleable parts; levels with exact samples are
-made of them.
+made of them. They refuse to be more than two parts: a part may itself be joint.
 """
 
 import equinox as eqx

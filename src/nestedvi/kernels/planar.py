@@ -1,5 +1,5 @@
 """Planar flows of any depth: deterministic transitions with log q_k = −log|det J| and log r_{k-1} =
-0, and their densities.
+0, and their densities. No other flow lives here.
 """
 
 import equinox as eqx

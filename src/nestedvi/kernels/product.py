@@ -1,5 +1,5 @@
 """Kernels made of kernels: products that mix reparameterised and discrete parts, and extensions of
-a growing particle.
+a growing particle. They refuse to have parameters beside those of their parts.
 """
 
 from collections.abc import Mapping

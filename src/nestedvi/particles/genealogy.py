@@ -1,5 +1,5 @@
 """Who descends from whom: trajectories and distinct ancestors from the ancestor indices of every
-level.
+level. It resamples nothing.
 """
 
 import jax

@@ -2,7 +2,7 @@
 
 A scheme is a deterministic function from uniforms and normalised weights to ancestors, so that
 tests can enumerate it. `Resampling` adds the rule for when; both keep proper weighting: after
-resampling every weight is the mean of the old ones.
+resampling every weight is the mean of the old ones. It refuses to know what a particle is.
 """
 
 import abc

@@ -1,4 +1,6 @@
-"""Geometric annealing γ_k = γ_1^{1-β_k} γ_K^{β_k} between an initial density and a target."""
+"""Geometric annealing γ_k = γ_1^{1-β_k} γ_K^{β_k} between an initial density and a target. Where β
+comes from is the schedule's business.
+"""
 
 from typing import Any
 

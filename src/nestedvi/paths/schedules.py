@@ -1,5 +1,5 @@
-"""Annealing schedules β_1 = 0 < … < β_K = 1: linear, given, and learned (monotone by
-construction).
+"""Annealing schedules β_1 = 0 < … < β_K = 1: linear, given, and learned (monotone by construction).
+They refuse to know the densities between which they lead.
 """
 
 import abc

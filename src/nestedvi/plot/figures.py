@@ -1,4 +1,6 @@
-"""Figures: drawn without a display, saved atomically, one look for all."""
+"""Figures that several places share: drawn without a display, saved whole or not at all, in one
+style. They show arrays, and refuse to know what made them.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

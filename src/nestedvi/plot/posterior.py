@@ -1,4 +1,6 @@
-"""The figure of a posterior: weighted marginals, and pairs where there are few coordinates."""
+"""The figure of a posterior: weighted marginals, and pairs where there are few coordinates. It
+draws the arrays that it is given, and knows no posterior.
+"""
 
 from collections.abc import Mapping
 

@@ -2,7 +2,7 @@
 
 Each combinator keeps proper weighting (Stites, Zimmermann et al. 2021), so any composition is a
 valid sampler; `compose` returns a `NestedSampler`, which runs, trains and is evaluated like every
-other.
+other. It refuses to run anything.
 """
 
 from typing import Any, NamedTuple

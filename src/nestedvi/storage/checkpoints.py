@@ -146,11 +146,13 @@ class Checkpoints:
             structure, [state.get(f"{i:05d}", x) for i, x in enumerate(leaves)]
         )
 
-    def _check_fingerprint(self, found: dict[str, Any]) -> None:
-        keys = [k for k in {**self.fingerprint, **found} if self.fingerprint.get(k) != found.get(k)]
+    def _check_fingerprint(self, stored: dict[str, Any]) -> None:
+        keys = [
+            k for k in {**self.fingerprint, **stored} if self.fingerprint.get(k) != stored.get(k)
+        ]
         if keys:
             differences = "; ".join(
-                f"{k}: here {self._short(self.fingerprint, k)}, there {self._short(found, k)}"
+                f"{k}: here {self._short(self.fingerprint, k)}, there {self._short(stored, k)}"
                 for k in sorted(keys)
             )
             raise CheckpointError(

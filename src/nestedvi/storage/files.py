@@ -1,5 +1,5 @@
 """Result files: written whole or not at all, with the command, versions, device and seed that made
-them.
+them. What they hold is not known here.
 """
 
 import importlib.metadata

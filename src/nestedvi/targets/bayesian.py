@@ -1,4 +1,6 @@
-"""Targets that are posteriors: a Brownian motion with unknown scales, and a logistic regression."""
+"""Targets that are posteriors: a Brownian motion with unknown scales, and a logistic regression.
+Their log Z stands in `catalogue`, not here.
+"""
 
 import jax
 import jax.numpy as jnp

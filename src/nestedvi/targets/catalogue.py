@@ -1,4 +1,6 @@
-"""Targets by name: how to build each, its dimension, its log Z and where that number is from."""
+"""Targets by name: how to build each, its dimension, its log Z and where that number is from. It
+builds a density only when asked, since some need data that are an extra.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,5 +1,5 @@
 """Numbers that define targets, frozen: a benchmark whose data moved with a library's generator
-would be another benchmark.
+would be another benchmark. Nothing is drawn or fetched here.
 """
 
 import numpy as np

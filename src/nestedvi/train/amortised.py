@@ -21,8 +21,8 @@ from nestedvi._types import Key
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
-from nestedvi.train.learner import AbstractLearner, Gradient, State
-from nestedvi.train.loop import train
+from nestedvi.train.learner import AbstractLearner, Gradient, State, as_optimiser
+from nestedvi.train.loop import CHECKPOINT_SECONDS, MAX_NONFINITE, LoopOptions, train
 from nestedvi.train.objective import Objective, as_objective
 from nestedvi.train.orders import get_order, gradient
 from nestedvi.train.step_gradient import step_measures
@@ -81,7 +81,7 @@ class AmortisedTrainer(AbstractLearner):
             num_particles,
             batch_size,
         )
-        self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
+        self.optimiser = as_optimiser(optimiser)
         self.restarts, self.average = restarts, average
         sizes = {np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(data)}
         if len(sizes) != 1 or 0 in sizes:
@@ -189,9 +189,9 @@ def fit_amortised(
     restarts: int | None = None,
     progress: Any = False,
     checkpoint: str | Path | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     average: float | None = None,
-    max_nonfinite: int = 100,
+    max_nonfinite: int = MAX_NONFINITE,
 ) -> AmortisedFit:
     """Trains a program over a data set.
 
@@ -216,15 +216,8 @@ def fit_amortised(
     trainer = AmortisedTrainer(
         program, objective, data, optimiser, order, num_particles, batch_size, restarts, average
     )
-    done = train(
-        key,
-        trainer,
-        num_steps=num_steps,
-        progress=progress,
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        max_nonfinite=max_nonfinite,
-    )
+    options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
+    done = train(key, trainer, options)
     learned = trainer.program(done.params, trainer.fixed)
     return AmortisedFit(
         learned,

@@ -1,5 +1,5 @@
 """Training a nested sampler: what is learned of it, step by step, in one of the orders of
-execution; the loop is `loop`'s.
+execution. The loop is `loop`'s and the gradient that of `orders`; it refuses to know either.
 """
 
 from pathlib import Path
@@ -17,8 +17,8 @@ from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
-from nestedvi.train.learner import AbstractLearner, Gradient, State
-from nestedvi.train.loop import train
+from nestedvi.train.learner import AbstractLearner, Gradient, State, as_optimiser
+from nestedvi.train.loop import CHECKPOINT_SECONDS, MAX_NONFINITE, LoopOptions, train
 from nestedvi.train.objective import Objective, as_objective
 from nestedvi.train.orders import gradient, initial_population
 from nestedvi.train.step_gradient import step_measures
@@ -63,9 +63,9 @@ def fit(
     restarts: int | None = None,
     progress: Any = False,
     checkpoint: str | Path | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     average: float | None = None,
-    max_nonfinite: int = 100,
+    max_nonfinite: int = MAX_NONFINITE,
 ) -> Fit:
     """Trains a sampler.
 
@@ -95,15 +95,8 @@ def fit(
             f" {num_particles}."
         )
     trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
-    done = train(
-        key,
-        trainer,
-        num_steps=num_steps,
-        progress=progress,
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        max_nonfinite=max_nonfinite,
-    )
+    options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
+    done = train(key, trainer, options)
     learned = trainer.sampler(done.params, trainer.fixed)
     return Fit(
         learned, Record(*done.record), done.skipped, done.num_steps, done.seconds, done.step_seconds
@@ -115,7 +108,7 @@ class Trainer(AbstractLearner):
 
     def __init__(self, sampler, objective, optimiser, order, num_particles, restarts, average=None):
         self.objective, self.order = objective, order
-        self.optimiser = optax.adam(1e-3) if optimiser is None else optimiser
+        self.optimiser = as_optimiser(optimiser)
         self.num_particles, self.restarts, self.average = num_particles, restarts, average
         one = sampler if restarts is None else _first_restart(sampler, restarts)
         self.num_levels = one.num_levels

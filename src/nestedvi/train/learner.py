@@ -19,9 +19,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from nestedvi._types import Key
 from nestedvi.train.fingerprint import describe_arrays, digest_arrays, probe_optimiser
 
-__all__ = ["CHUNK", "AbstractLearner", "Gradient", "State"]
+__all__ = ["CHUNK", "AbstractLearner", "Gradient", "State", "as_optimiser"]
 
 CHUNK = 512
+
+
+def as_optimiser(
+    optimiser: optax.GradientTransformation | None,
+) -> optax.GradientTransformation:
+    """The optimiser that was given, or Adam."""
+    return optax.adam(1e-3) if optimiser is None else optimiser
 
 
 class Gradient(NamedTuple):

@@ -24,9 +24,20 @@ from nestedvi.progress import as_reporter
 from nestedvi.storage.checkpoints import Checkpoints
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
 
-__all__ = ["Training", "train"]
+__all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "train"]
 
+CHECKPOINT_SECONDS, MAX_NONFINITE = 60.0, 100
 _SECONDS_PER_CHUNK = 0.3
+
+
+class LoopOptions(NamedTuple):
+    """How a training is run, whatever it learns: the arguments of `fit` that are the loop's."""
+
+    num_steps: int
+    progress: Any = False
+    checkpoint: str | Path | None = None
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    max_nonfinite: int = MAX_NONFINITE
 
 
 class Training(NamedTuple):
@@ -42,32 +53,16 @@ class Training(NamedTuple):
     step_seconds: float
 
 
-def train(
-    key: Key,
-    learner: AbstractLearner,
-    *,
-    num_steps: int,
-    progress: Any = False,
-    checkpoint: str | Path | None = None,
-    checkpoint_seconds: float = 60.0,
-    max_nonfinite: int = 100,
-) -> Training:
-    """Trains a learner for `num_steps` steps; the arguments are those of `fit`."""
+def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
+    """Trains a learner for `options.num_steps` steps."""
     if learner.average is not None and not 0 < learner.average < 1:
         raise ValueError(f"The decay of an average is between 0 and 1; got {learner.average}.")
     state = learner.start(key)
-    store = None if checkpoint is None else Checkpoints(checkpoint, learner.fingerprint(key, state))
+    store = None
+    if options.checkpoint is not None:
+        store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
     try:
-        return _loop(
-            key,
-            learner,
-            state,
-            store,
-            num_steps,
-            as_reporter(progress),
-            checkpoint_seconds,
-            max_nonfinite,
-        )
+        return _loop(key, learner, state, store, options)
     finally:
         if store is not None:
             store.close()
@@ -135,15 +130,13 @@ def _resume(
 
 
 def _loop(
-    key,
+    key: Key,
     learner: AbstractLearner,
-    state,
-    store,
-    num_steps,
-    reporter,
-    checkpoint_seconds,
-    max_nonfinite,
+    state: State,
+    store: Checkpoints | None,
+    options: LoopOptions,
 ) -> Training:
+    num_steps, reporter = options.num_steps, as_reporter(options.progress)
     done, history, before = 0, _History(), 0.0
     if store is not None:
         done, state, history.parts, before = _resume(store, learner, state, key)
@@ -158,7 +151,8 @@ def _loop(
         return before + time.perf_counter() - began
 
     def save():
-        return store is not None and store.save(done, (state, history.whole(), np.array([spent()])))
+        if store is not None:
+            store.save(done, (state, history.whole(), np.array([spent()])))
 
     reporter.start(num_steps, done)
     try:
@@ -172,7 +166,7 @@ def _loop(
                 )
                 part, elapsed = history.add(info, count), time.perf_counter() - tick
                 done += count
-                _check_streak(learner, state, max_nonfinite)
+                _check_streak(learner, state, options.max_nonfinite)
                 if compiled or done == num_steps:
                     reporter.update(
                         done, steps_per_second=count / elapsed, **learner.measures(part)
@@ -181,7 +175,7 @@ def _loop(
                     pace.append(elapsed / count)
                     count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
                 compiled = True
-                if time.perf_counter() - saved > checkpoint_seconds:
+                if time.perf_counter() - saved > options.checkpoint_seconds:
                     save()
                     saved = time.perf_counter()
                 if asked.is_set() and done < num_steps:

@@ -28,6 +28,8 @@ def test_the_papers_sizes(key):
             hidden=config.hidden,
             flow_depth=config.flow_depth,
             alpha=config.alpha,
+            mean_scale=1.0,
+            half=False,
         )
 
     model = eqx.filter_eval_shape(make, key)

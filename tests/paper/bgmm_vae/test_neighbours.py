@@ -26,6 +26,8 @@ def model_of(key, clusters=CLUSTERS):
         hidden=3,
         flow_depth=2,
         alpha=ALPHA,
+        mean_scale=1.0,
+        half=False,
     )
     return eqx.tree_at(lambda m: m.pi_c_logits, model, jnp.linspace(-0.4, 0.6, clusters))
 

@@ -59,8 +59,8 @@ def test_the_papers_sizes(key):
     end.
     """
     channels = BgmmVaeConfig().channels
-    encoder = ImageEncoder(28, 20, channels, key=key)
-    decoder = ImageDecoder(28, 10, (channels[-1],) * 4, key=key)
+    encoder = ImageEncoder(28, 20, channels, key=key, half=False)
+    decoder = ImageDecoder(28, 10, (channels[-1],) * 4, key=key, half=False)
     assert [conv.product.weight.shape[1] for conv in encoder.convs] == [32, 64, 64, 64]
     assert encoder.head.weight.shape == (256, 20) and decoder.dense.weight.shape == (10, 256)
     assert [conv.bias.shape[0] for conv in decoder.convs] == [64, 64, 64, 1]
@@ -70,7 +70,10 @@ def test_the_papers_sizes(key):
 
 def test_every_pixel_and_every_code_matters(key):
     """No pixel is lost to padding or cutting: each moves the code, and each is moved by it."""
-    encoder, decoder = ImageEncoder(6, 4, (2, 3), key=key), ImageDecoder(6, 4, (3, 3), key=key)
+    encoder, decoder = (
+        ImageEncoder(6, 4, (2, 3), key=key, half=False),
+        ImageDecoder(6, 4, (3, 3), key=key, half=False),
+    )
     by_pixel = jax.jacrev(encoder)(jax.random.uniform(key, (6, 6)))
     by_code = jax.jacfwd(decoder)(jnp.ones(4))
     assert (jnp.abs(by_pixel).max(axis=0) > 0).all() and (jnp.abs(by_code).max(axis=2) > 0).all()
@@ -78,7 +81,9 @@ def test_every_pixel_and_every_code_matters(key):
 
 def test_replicas_side_by_side(key):
     """A stack of networks under vmap gives what each gives alone."""
-    nets = eqx.filter_vmap(lambda k: ImageDecoder(4, 2, (3, 3), key=k))(jax.random.split(key, 3))
+    nets = eqx.filter_vmap(lambda k: ImageDecoder(4, 2, (3, 3), key=k, half=False))(
+        jax.random.split(key, 3)
+    )
     z = jax.random.normal(key, (3, 2))
     together = eqx.filter_jit(eqx.filter_vmap(lambda net, z: net(z)))(nets, z)
     for i in range(3):
@@ -94,7 +99,7 @@ def test_dense_layers_start_within_bounds(key):
 
 def test_sizes_that_cannot_be_padded_evenly(key):
     with pytest.raises(ValueError, match="padded evenly"):
-        ImageEncoder(27, 2, (2, 2), key=key)
+        ImageEncoder(27, 2, (2, 2), key=key, half=False)
 
 
 def test_half_precision_stays_close_and_returns_full(key):

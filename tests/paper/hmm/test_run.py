@@ -10,16 +10,13 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-import nestedvi as nvi
 from nestedvi.paper.hmm import reference, rows, series, training
-from nestedvi.paper.hmm.config import ROWS, HMMConfig, quick_hmm_config
-from nestedvi.paper.hmm.model import simulate
+from nestedvi.paper.hmm.config import ROWS, HMMConfig
 from nestedvi.paper.hmm.program import build_program
 from nestedvi.paper.hmm.run import reproduce_hmm
 from nestedvi.paper.hmm.training import from_arrays, to_arrays
 
 pytestmark = pytest.mark.slow
-
 CONFIG = HMMConfig(
     rows=("recursion-em", "recursion-em-refresh"),
     num_steps=10,
@@ -178,58 +175,3 @@ def test_networks_are_kept_as_cells(finished):
         np.testing.assert_array_equal(array, kept[name])
     cell = json.loads((cells / "recursion-em.json").read_text())["cell"]
     assert cell["training"]["schedule"] == finished[1]["config"]["schedule"] == CONFIG.order
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        (
-            {"rows": ("recursion-em", "recursion-me")},
-            nvi.errors.UnknownNameError,
-            "Did you mean 'recursion-em'?",
-        ),
-        ({"rows": ()}, ValueError, "at least one row"),
-        ({"refresh_every": 3}, ValueError, "`refresh_every` must divide the 10 steps; got 3"),
-        ({"references": 13}, ValueError, "at most 12; got 13"),
-        ({"iterations": 0}, ValueError, "must be at least 1"),
-    ],
-)
-def test_a_wrong_configuration_is_refused_at_once(change, error, said):
-    """One clear error before anything runs."""
-    with pytest.raises(error) as found:
-        replace(CONFIG, **change)
-    assert said in str(found.value)
-
-
-def test_every_row_can_be_built():
-    """Its sampler has one level more than the series has steps, and what is built is what the row
-    says.
-    """
-    xs = simulate(0, "test", 1, 4)[2][0]
-    for row in ROWS.values():
-        program = build_program(jax.random.key(0), row, width=3, em_steps=12)
-        assert program.kernel.guided == row.guided and program.encoder.symmetric == row.symmetric
-        assert jax.eval_shape(lambda x, p=program: p(x).path.thetas().k, xs).shape == (5,)
-        assert row.trained_as is None or replace(
-            row, label="", refresh=False, trained_as=None
-        ) == replace(ROWS[row.trained_as], label="")
-
-
-def test_more_instances_begin_with_the_same_ones():
-    """A larger test set holds the smaller one; parts have instances of their own."""
-    few, more, other = (
-        np.asarray(simulate(0, part, num, 4)[2])
-        for part, num in (("test", 2), ("test", 3), ("train", 2))
-    )
-    np.testing.assert_array_equal(few, more[:2])
-    assert not np.isclose(few, other).any()
-
-
-def test_the_quick_version_is_a_version_of_the_same_rows():
-    """Rows that the user chose stay; the seed stays; everything is smaller."""
-    full = HMMConfig(seed=4)
-    quick = quick_hmm_config(full)
-    assert (
-        set(quick.rows) < set(full.rows) and quick.seed == 4 and quick.iterations < full.iterations
-    )
-    assert quick_hmm_config(replace(full, rows=("gmm",))).rows == ("gmm",)

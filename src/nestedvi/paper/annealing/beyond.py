@@ -1,5 +1,5 @@
 """What lies beyond the paper's table, all of it a study of NVIR*: further targets, many levels, and
-training budgets. Cells like those of the table, with other settings.
+training budgets. Cells like those of the table, with other settings; nothing is trained here.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The paper's table as a list of cells: a method at a K, several restarts at once. What a cell
-trains is in `train_cell`.
+"""The paper's table as a list of cells: a method at a K, several restarts at once. Nothing is
+trained here: what a cell computes is in `train_cell`.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,10 @@ from typing import Any
 from nestedvi.methods import METHODS
 from nestedvi.paper.annealing.config import AnnealingConfig
 
-__all__ = ["SAMPLES", "SAMPLES_FLOW", "Cell", "make_cell", "table_cells"]
+__all__ = ["SAMPLES", "SAMPLES_FLOW", "WINDOW", "Cell", "make_cell", "table_cells"]
+
+# Steps that a training curve is averaged over.
+WINDOW = 100
 
 # Methods that the paper has at one K only.
 _ONLY_AT = {"svi-flow": (2,), "vsmc": (8,)}
@@ -29,13 +32,13 @@ class Cell:
     iterations: int
     order: str
     learning_rate: float
-    average: float | None = None
+    average: float | None
+    initial_scale: float
+    eval_batches: int
+    eval_particles: int
+    seed: int
     decay: bool = False
     target: str = "ring"
-    initial_scale: float = 5.0
-    eval_batches: int = 100
-    eval_particles: int = 100
-    seed: int = 0
     measure_memory: bool = False
     draw: bool = False
 

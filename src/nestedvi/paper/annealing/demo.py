@@ -1,5 +1,5 @@
 """The demo: an NVIR* sampler learns to sample eight modes on a circle, on the CPU in well under a
-minute.
+minute. An assembly of the library's parts; it refuses to hold an algorithm of its own.
 """
 
 import shutil
@@ -14,6 +14,7 @@ import numpy as np
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.evaluation.evaluate import evaluate
 from nestedvi.methods import build, get_method
+from nestedvi.paper.annealing.config import AnnealingConfig
 from nestedvi.particles.weights import normalise
 from nestedvi.plot.figures import annealing_figure, save_figure
 from nestedvi.sampler.run import run
@@ -30,9 +31,9 @@ class DemoConfig:
 
     method: str = "nvir-star"
     num_levels: int = 8
-    num_particles: int = 36
-    num_steps: int = 20_000
-    initial_scale: float = 5.0
+    num_particles: int = AnnealingConfig.budget // num_levels
+    num_steps: int = AnnealingConfig.iterations
+    initial_scale: float = AnnealingConfig.initial_scale
     eval_particles: int = 1000
     eval_batches: int = 50
     seed: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from nestedvi.paper.annealing.cells import WINDOW
 from nestedvi.plot.figures import ACCENT, INK, QUIET, draw_density, draw_particles, draw_schedules
 
 __all__ = ["large_k_figure", "schedule_figure", "targets_figure", "training_figure"]
@@ -60,8 +61,8 @@ def training_figure(curves: Row, iterations: int) -> Figure:
     )
     for axes, (label, values), colour in zip(panels, curves.items(), _COLOURS * 2, strict=False):
         values = np.asarray(values)
-        # A rolling mean over 100 steps exists from step 100 on.
-        x = np.linspace(min(100, iterations), iterations, len(values))
+        # A rolling mean exists once its window is full.
+        x = np.linspace(min(WINDOW, iterations), iterations, len(values))
         mean, spread = values.mean(axis=1), 2 * values.std(axis=1)
         axes.plot(x, mean, color=colour)
         axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)

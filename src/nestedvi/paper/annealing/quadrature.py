@@ -1,4 +1,6 @@
-"""Exact quantities of two-dimensional paths by numerical integration on a grid."""
+"""Exact quantities of two-dimensional paths by numerical integration on a grid. It draws no
+sample.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,6 @@
 """Which cells go into which table and figure of the annealing experiment. Everything is made from
-what cells recorded: nothing is trained or sampled here.
+what cells recorded: nothing is trained or sampled here. One thing is computed, because no cell
+has it: the KLs between neighbouring targets of a schedule, by `quadrature`.
 """
 
 from pathlib import Path

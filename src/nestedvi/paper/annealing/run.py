@@ -2,7 +2,8 @@
 figure, and beyond.
 
 Every cell of the grid is trained, evaluated and written to `cells/` on its own; an interrupted run
-goes on with the cell that it was in. Tables and figures are made from those files.
+goes on with the cell that it was in. Tables and figures are made from those files. The assembly: it
+holds no algorithm.
 """
 
 import time

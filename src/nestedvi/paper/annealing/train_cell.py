@@ -17,7 +17,7 @@ from nestedvi.evaluation.evaluate import evaluate
 from nestedvi.grid.cells import Result, cell_key, recorded, run_cached
 from nestedvi.kernels.base import stack
 from nestedvi.methods import METHODS, build
-from nestedvi.paper.annealing.cells import Cell
+from nestedvi.paper.annealing.cells import WINDOW, Cell
 from nestedvi.particles.weights import normalise
 from nestedvi.sampler.nested import NestedSampler, restart
 from nestedvi.sampler.run import run
@@ -111,7 +111,7 @@ def _betas(samplers: list[NestedSampler]) -> np.ndarray:
     return np.stack([np.asarray(s.path.thetas()) for s in samplers])
 
 
-def rolling(ess: np.ndarray, particles: int, window: int = 100, points: int = 200) -> np.ndarray:
+def rolling(ess: np.ndarray, particles: int, window: int = WINDOW, points: int = 200) -> np.ndarray:
     """ESS % as a rolling mean over `window` steps, at about `points` steps; shape (points,
     restarts).
     """

@@ -1,5 +1,5 @@
 """How well unsupervised clusters agree with classes: a matching made on one set of data, applied to
-another.
+another. No model is known here.
 """
 
 import numpy as np

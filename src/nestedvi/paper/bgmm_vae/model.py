@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.base import Numpyro
-from nestedvi.densities.continuous_bernoulli import LOGIT_LIMIT
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.kernels.planar import PlanarDensity, PlanarFlow
 from nestedvi.paper.bgmm_vae.networks import ImageDecoder, ImageEncoder
@@ -39,8 +38,7 @@ class BgmmVae(eqx.Module):
 
     **Arguments:** images of `size` × `size` pixels, codes of size `dim`, `channels` of the encoder,
     `hidden` units in q(c|z) and q(λ|c), `flow_depth` layers in π_z. The clusters' means start from
-    N(0, `mean_scale`²). Logits of pixels are cut at ±`logit_limit`. `half` computes the image
-    networks in bfloat16.
+    N(0, `mean_scale`²). `half` computes the image networks in bfloat16.
     """
 
     mixture: Mixture
@@ -63,9 +61,8 @@ class BgmmVae(eqx.Module):
         hidden: int,
         flow_depth: int,
         alpha: float,
-        mean_scale: float = 1.0,
-        logit_limit: float = LOGIT_LIMIT,
-        half: bool = False,
+        mean_scale: float,
+        half: bool,
     ):
         keys = jax.random.split(key, 6)
         self.mixture = Mixture(
@@ -73,8 +70,7 @@ class BgmmVae(eqx.Module):
         )
         # The decoder's channels are the encoder's last ones throughout, as in the paper.
         self.decode = Decode(
-            ImageDecoder(size, dim, (channels[-1],) * len(channels), key=keys[1], half=half),
-            logit_limit,
+            ImageDecoder(size, dim, (channels[-1],) * len(channels), key=keys[1], half=half)
         )
         self.encoder = ImageEncoder(size, 2 * dim, channels, key=keys[2], half=half)
         self.classify = Classify(dim, clusters, hidden, key=keys[3])

@@ -134,15 +134,7 @@ class ImageEncoder(eqx.Module):
     padding: int = eqx.field(static=True)
     half: bool = eqx.field(static=True)
 
-    def __init__(
-        self,
-        size: int,
-        outputs: int,
-        channels: Sequence[int],
-        *,
-        key: Key,
-        half: bool = False,
-    ):
+    def __init__(self, size: int, outputs: int, channels: Sequence[int], *, key: Key, half: bool):
         self.half = half
         keys = jax.random.split(key, len(channels) + 1)
         self.padding, bottom = _padding(size, len(channels))
@@ -173,15 +165,7 @@ class ImageDecoder(eqx.Module):
     bottom: int = eqx.field(static=True)
     half: bool = eqx.field(static=True)
 
-    def __init__(
-        self,
-        size: int,
-        inputs: int,
-        channels: Sequence[int],
-        *,
-        key: Key,
-        half: bool = False,
-    ):
+    def __init__(self, size: int, inputs: int, channels: Sequence[int], *, key: Key, half: bool):
         self.half = half
         keys = jax.random.split(key, len(channels) + 1)
         self.padding, self.bottom = _padding(size, len(channels))

@@ -18,7 +18,7 @@ from nestedvi.paper.bgmm_vae.mnist import CLASSES
 from nestedvi.paper.bgmm_vae.model import BgmmVae
 from nestedvi.paper.bgmm_vae.neighbours import neighbour_information
 from nestedvi.progress import Reporter, Stretch
-from nestedvi.train.loop import Training, train
+from nestedvi.train.loop import LoopOptions, Training, train
 from nestedvi.train.surrogate_learner import SurrogateLearner
 
 __all__ = ["build_models", "choose", "make_optimiser", "train_cell", "unstack"]
@@ -106,7 +106,7 @@ def train_cell(
 
     def train_models(key, models, replicas, iterations, folder, progress):
         learner = _make_learner(cell, models, data, replicas, iterations)
-        trained = train(key, learner, num_steps=iterations, progress=progress, checkpoint=folder)
+        trained = train(key, learner, LoopOptions(iterations, progress, folder))
         return learner.model(trained.params), trained
 
     key_build, key_train = jax.random.split(key)

@@ -1,5 +1,6 @@
 """A proposal q(η | x_{1:K}) around the posterior's modes, which Baum-Welch steps (expectation
-maximisation in a hidden Markov model) find from several starts. Not in the paper.
+maximisation in a hidden Markov model) find from several starts. Not in the paper. It is the first
+level of a row's sampler, and refuses to propose states.
 """
 
 from typing import Any, NamedTuple

@@ -1,5 +1,6 @@
-"""Heuristic factors of the table's rows: a hand-coded mixture, the paper's network, and a learned
-backward recursion that sees z_k. (No heuristic at all is `NoHeuristic` of the library.)
+"""Heuristic factors of the table's rows, which the path multiplies its densities by: a hand-coded
+mixture, the paper's network, and a learned backward recursion that sees z_k. (No heuristic at all
+is `NoHeuristic` of the library.) They refuse to propose anything.
 """
 
 import equinox as eqx

@@ -1,5 +1,5 @@
 """A linear-Gaussian state-space model, whose evidence the Kalman filter gives exactly, with
-proposals and heuristics to learn.
+proposals and heuristics to learn. It refuses to train them: that is `series`'.
 """
 
 import equinox as eqx

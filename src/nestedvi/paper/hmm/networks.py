@@ -1,5 +1,5 @@
 """What the networks of proposals and heuristics have in common: the views of an observation that
-they take as input, and how their last layer starts.
+they take as input, and how their last layer starts. No density lives here.
 """
 
 import equinox as eqx

@@ -1,5 +1,5 @@
 """A row's program: from one series to its nested sampler. It joins the proposals and heuristics of
-this folder to the library's `StateSpace` path.
+this folder to the library's `StateSpace` path, and refuses to train or run the sampler.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """The paper's proposals: q(η | x_{1:K}), a NormalGamma for each cluster from soft assignments by a
 network, and q(z_k | x_k, z_{k-1}, η).
 
-`NormalGammas` is the family of both proposals for η, this one and that of `baum_welch`.
+`NormalGammas` is the family of both proposals for η, this one and that of `baum_welch`. They refuse
+to see any η but the one that they are given or draw.
 """
 
 import itertools

@@ -1,5 +1,5 @@
 """Moves of η between levels, for the last row of the table: random-walk Metropolis that leaves γ_k
-invariant.
+invariant. When to move is `sampler.refresh`'s.
 """
 
 from typing import Any

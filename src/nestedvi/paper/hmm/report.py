@@ -1,4 +1,6 @@
-"""Tables and figures of the state-space experiment, from the numbers that it recorded."""
+"""Tables and figures of the state-space experiment, from the numbers that it recorded. They compute
+none of the numbers that they show, and write no files.
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
 """A row of the table: its trained program on every test instance, and posterior draws for the
-figure.
+figure. The distance to the reference is not known here: `run` adds it.
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,16 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.evaluation.instances import InstanceEvaluation, evaluate_instances
 from nestedvi.grid.cells import cell_key
-from nestedvi.paper.hmm.config import ROWS, HMMConfig, Row, pick
+from nestedvi.paper.hmm.cells import RowCell
 from nestedvi.paper.hmm.heuristics import BackwardRecursion
 from nestedvi.paper.hmm.model import GaussianHMM, simulate
 from nestedvi.paper.hmm.program import HMMProgram
 from nestedvi.paper.hmm.refresh import ClusterRefresh
-from nestedvi.paper.hmm.training import TrainingCell, trained_program
+from nestedvi.paper.hmm.training import trained_program
 from nestedvi.particles.genealogy import trajectories
 from nestedvi.sampler.run import run
 
-__all__ = ["RowCell", "row_cells", "run_row"]
-
-
-@dataclass(frozen=True)
-class RowCell:
-    """Everything that a row of the table depends on."""
-
-    name: str
-    row: Row
-    training: TrainingCell
-    test_instances: int
-    particles: int
-    refresh_every: int
-    refresh_steps: int
-    refresh_scale: float
-    shown: tuple[int, ...]
-
-
-def row_cells(config: HMMConfig) -> list[RowCell]:
-    """The rows of a configuration, each with the training that it runs (another row's, where it
-    has none of its own).
-    """
-
-    def make(name):
-        trained = ROWS[name].trained_as or name
-        training = pick(TrainingCell, config, name=trained, row=ROWS[trained])
-        return pick(RowCell, config, name=name, row=ROWS[name], training=training)
-
-    return [make(name) for name in config.rows]
+__all__ = ["run_row"]
 
 
 def run_row(

@@ -3,7 +3,7 @@ linear-Gaussian model beside it.
 
 Every row is trained, evaluated and written to `cells/` on its own; an interrupted run goes on with
 the row that it was in. A reference log Z for some test instances makes every row a gap to the
-truth.
+truth. The assembly: each of its steps is a module beside it, and none is here.
 """
 
 from pathlib import Path
@@ -13,10 +13,19 @@ import numpy as np
 
 from nestedvi.grid.cells import public, recorded, run_cached
 from nestedvi.grid.progress import GridProgress
-from nestedvi.paper.hmm.config import ROWS, HMMConfig, pick
-from nestedvi.paper.hmm.cost import CostCell, measure_cost
+from nestedvi.paper.hmm.cells import (
+    CostCell,
+    ReferenceCell,
+    RowCell,
+    SeriesCell,
+    pick,
+    row_cells,
+    series_cells,
+)
+from nestedvi.paper.hmm.config import ROWS, HMMConfig
+from nestedvi.paper.hmm.cost import measure_cost
 from nestedvi.paper.hmm.model import simulate
-from nestedvi.paper.hmm.reference import ReferenceCell, compute_reference
+from nestedvi.paper.hmm.reference import compute_reference
 from nestedvi.paper.hmm.report import (
     gap_figure,
     instances_figure,
@@ -24,8 +33,8 @@ from nestedvi.paper.hmm.report import (
     linear_gaussian_table,
     results_table,
 )
-from nestedvi.paper.hmm.rows import RowCell, row_cells, run_row
-from nestedvi.paper.hmm.series import SeriesCell, run_series, series_cells
+from nestedvi.paper.hmm.rows import run_row
+from nestedvi.paper.hmm.series import run_series
 from nestedvi.plot.figures import save_figure
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 

@@ -1,8 +1,7 @@
 """The linear-Gaussian part: particle filters on several series, each trained for its own, against
-the Kalman filter.
+the Kalman filter. It knows nothing of the hidden Markov model.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +12,13 @@ import optax
 
 from nestedvi.evaluation.evaluate import evaluate
 from nestedvi.grid.cells import cell_key
-from nestedvi.paper.hmm.config import HMMConfig, pick
+from nestedvi.paper.hmm.cells import SeriesCell
 from nestedvi.paper.hmm.linear_gaussian import LinearGaussian, particle_filter
 from nestedvi.sampler.nested import NestedSampler, restart
 from nestedvi.train.fit import fit
 from nestedvi.train.objective import Objective
 
-__all__ = ["SeriesCell", "run_series", "series_cells"]
-
-
-@dataclass(frozen=True)
-class SeriesCell:
-    """Everything that a row of the linear-Gaussian model depends on."""
-
-    name: str
-    learned: bool
-    heuristic: bool
-    series: int
-    series_steps: int
-    series_iterations: int
-    series_learning_rate: float
-    series_particles: int
-    series_batches: int
-    seed: int
-
-
-def series_cells(config: HMMConfig) -> list[SeriesCell]:
-    """The three kinds of filter."""
-    kinds = {
-        "bootstrap": (False, False),
-        "learned proposal": (True, False),
-        "learned proposal and heuristic": (True, True),
-    }
-
-    def make(name, learned, heuristic):
-        return pick(SeriesCell, config, name=f"series-{name}", learned=learned, heuristic=heuristic)
-
-    return [make(name, *flags) for name, flags in kinds.items()]
+__all__ = ["run_series"]
 
 
 def _trained_filters(

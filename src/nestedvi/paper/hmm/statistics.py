@@ -1,5 +1,5 @@
 """Sufficient statistics of each cluster's observations, which proposals for η and moves of η
-start from.
+start from. They hold no prior and no network.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """The networks of a row: trained once, kept as a cell of their own (json and npz), and read by
-every row that runs them.
+every row that runs them. It refuses to evaluate.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,14 @@ import optax
 
 from nestedvi._types import Key
 from nestedvi.grid.cells import recorded, run_cached
+from nestedvi.paper.hmm.cells import TrainingCell
 from nestedvi.paper.hmm.config import Row
 from nestedvi.paper.hmm.model import simulate
 from nestedvi.paper.hmm.program import HMMProgram, build_program
 from nestedvi.train.amortised import fit_amortised
 from nestedvi.train.objective import Objective
 
-__all__ = ["TrainingCell", "from_arrays", "row_objective", "to_arrays", "trained_program"]
-
-
-@dataclass(frozen=True)
-class TrainingCell:
-    """Everything that the networks of a row depend on."""
-
-    name: str
-    row: Row
-    num_steps: int
-    train_instances: int
-    iterations: int
-    train_particles: int
-    batch_size: int
-    learning_rate: float
-    width: int
-    em_steps: int
-    order: str
-    seed: int
+__all__ = ["from_arrays", "row_objective", "to_arrays", "trained_program"]
 
 
 def row_objective(row: Row) -> Objective:

@@ -1,0 +1,53 @@
+"""An affine change of coordinates: densities against SciPy, and the same log Z on both sides."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nestedvi as nvi
+from nestedvi.densities.affine import Affine, AffineMap, Pullback
+from tests.helpers.draws import check_draws
+
+pytestmark = pytest.mark.usefixtures("x64")
+POINT = np.array([0.7, -1.2])
+MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
+
+
+def test_an_affine_image():
+    density = Affine(
+        nvi.DiagonalNormal(jnp.zeros(2), 1.0), jnp.array([1.0, -2.0]), jnp.asarray(MATRIX)
+    )
+    covariance = MATRIX @ MATRIX.T
+    np.testing.assert_allclose(
+        density.log_gamma(POINT),
+        stats.multivariate_normal([1, -2], covariance).logpdf(POINT),
+        rtol=1e-10,
+    )
+    check_draws(density, np.array([1.0, -2.0]), covariance)
+
+
+def test_the_way_back_and_the_determinant():
+    """A full matrix, and a vector in place of a diagonal one."""
+    for matrix, full in ((MATRIX, MATRIX), (np.array([2.0, -0.5]), np.diag([2.0, -0.5]))):
+        there = AffineMap(np.array([1.0, -2.0]), matrix)
+        np.testing.assert_allclose(there(POINT), np.array([1.0, -2.0]) + full @ POINT, rtol=1e-12)
+        back = there.inverse()
+        np.testing.assert_allclose(back(there(POINT)), POINT, rtol=1e-12)
+        exact = np.log(abs(np.linalg.det(full)))
+        np.testing.assert_allclose([there.log_det, back.log_det], [exact, exact], rtol=1e-12)
+        both = there(np.stack([POINT, 2 * POINT]))
+        np.testing.assert_allclose(both, [there(POINT), there(2 * POINT)], rtol=1e-12)
+
+
+def test_a_pullback_undoes_the_image():
+    """Pulled back along its own map, the image of a normal is that normal, at every point."""
+    part = nvi.DiagonalNormal(jnp.zeros(2), 1.0)
+    image = Affine(part, np.array([1.0, -2.0]), MATRIX)
+    pulled = Pullback(image, image.map)
+    np.testing.assert_allclose(pulled.log_gamma(POINT), part.log_gamma(POINT), rtol=1e-12)
+    ahead = pulled.precomputed()
+    assert ahead.density.back is not None and image.back is None
+    np.testing.assert_allclose(ahead.log_gamma(POINT), part.log_gamma(POINT), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"Pullback scores particles of shape \(2,\)"):
+        pulled.log_gamma(np.zeros(3))

@@ -1,0 +1,125 @@
+"""A user's model as a density on vectors, the way back, and what is refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import nestedvi as nvi
+from nestedvi.inference.problem import make_problem
+from tests.helpers.posteriors import FLIPS, coin
+
+
+def bell(z):
+    """exp(−|z − 1|²/2) of three coordinates."""
+    return -0.5 * jnp.sum((z - jnp.ones(3)) ** 2)
+
+
+def test_a_pytree_becomes_a_vector_and_back(x64):
+    """Coordinates have names, the density is the function's, and the way back is the pytree."""
+    example = {"a": 0, "b": np.zeros(2)}
+
+    def log_density(z):
+        return -(z["a"] ** 2) - jnp.sum(z["b"] * jnp.array([1.0, 10.0]))
+
+    problem = make_problem(log_density, example=example)
+    assert problem.dim == 3 and problem.names == ("a", "b[0]", "b[1]")
+    z = jnp.array([2.0, 3.0, 5.0])
+    np.testing.assert_allclose(problem.density.log_gamma(z), -4.0 - 53.0)
+    back = problem.finish(z)
+    assert float(back["a"]) == 2 and back["b"].tolist() == [3, 5]
+    assert problem.prior is None and problem.remarks == ()
+
+
+def test_a_distribution_knows_its_shape(x64):
+    problem = make_problem(dist.Normal(jnp.array([0.0, 3.0]), 2.0))
+    assert problem.dim == 2
+    expected = stats.norm([0.0, 3.0], 2.0).logpdf([1.0, 1.0]).sum()
+    np.testing.assert_allclose(problem.density.log_gamma(jnp.ones(2)), expected, rtol=1e-12)
+
+
+def test_a_model_is_a_density_on_unconstrained_coordinates(x64):
+    """p = sigmoid(z): the joint density times dp/dz, and deterministic sites on the way back."""
+    problem = make_problem(coin, model_args=(FLIPS,))
+    p = 1 / (1 + np.exp(-0.4))
+    expected = stats.beta(2.0, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
+    found = problem.density.log_gamma(jnp.array([0.4]))
+    np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+    sites = problem.finish(jnp.array([0.4]))
+    np.testing.assert_allclose([sites["p"], sites["odds"]], [p, p / (1 - p)], rtol=1e-10)
+    assert problem.prior is not None and problem.remarks == ()
+
+
+def test_an_improper_prior_is_remarked_on_and_not_drawn():
+    def model():
+        numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+
+    problem = make_problem(model)
+    assert problem.prior is None and "prior of 'mu' is improper" in problem.remarks[0]
+
+
+REFUSED = {
+    "neither": (bell, {}, r"dim=.*example=.*only one"),
+    "both": (bell, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
+    "density without shape": (nvi.Density(bell), {}, r"dim=.*example=.*only one"),
+    "dim of zero": (bell, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "empty example": (bell, {"example": {}}, r"at least one coordinate; the example has none"),
+    "example of words": (
+        bell,
+        {"example": "three"},
+        r"example of a particle must be a pytree of numbers",
+    ),
+    "other shape": (
+        bell,
+        {"example": np.zeros(4)},
+        r"cannot score a particle shaped as example, of shapes \(4,\).*agree",
+    ),
+    "other keys": (
+        lambda z: z["b"],
+        {"example": {"a": 0.0}},
+        r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)",
+    ),
+    "not a scalar": (
+        lambda z: z,
+        {"dim": 2},
+        r"dim=2 says \(ValueError: A log density must return a scalar",
+    ),
+    "integers": (lambda z: 3, {"dim": 2}, r"returns one real number; got int"),
+    "data for a density": (bell, {"dim": 3, "model_args": (1,)}, r"bind its data with a lambda"),
+    "data twice": (
+        nvi.NumpyroModel(coin, (FLIPS,)),
+        {"model_args": (1,)},
+        r"holds its data already",
+    ),
+    "missing data": (coin, {}, r"coin\(flips, a=2.0\) cannot be called .* 'flips'"),
+    "wrong keyword": (
+        coin,
+        {"model_args": (FLIPS,), "model_kwargs": {"b": 1}},
+        r"unexpected keyword argument 'b'",
+    ),
+    "failing model": (
+        coin,
+        {"model_args": (3,)},
+        r"coin failed when it was run once: TypeError: .*len",
+    ),
+    "no latent sites": (
+        lambda: numpyro.sample("x", dist.Normal(), obs=1.0),
+        {},
+        r"has no latent sites",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
+    thing, options, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message) as error:
+        make_problem(thing, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_model_at_all_is_a_type_error():
+    with pytest.raises(TypeError, match="got str"):
+        make_problem("funnel")
