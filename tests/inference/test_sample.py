@@ -11,7 +11,7 @@ from scipy.special import betaln
 
 import nestedvi as nvi
 from nestedvi.inference.sample import ANSWERS
-from nestedvi.smc.tempering import tempering
+from nestedvi.smc.tempering import _move
 from tests.helpers.posteriors import FLIPS, coin
 
 LOG_Z = 5.0
@@ -144,14 +144,14 @@ def test_a_model_is_compiled_once():
     def exact():
         return stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf(y)
 
-    first, compiled = answer(), tempering._cached._cache_size()
+    first, compiled = answer(), _move._cached._cache_size()
     assert abs(first.log_Z - exact()) < 5 * first.log_Z_stderr
     y[:] = 2.0, -0.5
     other = answer()
     assert (
         abs(other.log_Z - exact()) < 5 * other.log_Z_stderr and abs(other.log_Z - first.log_Z) > 0.5
     )
-    assert tempering._cached._cache_size() == compiled
+    assert _move._cached._cache_size() == compiled
 
 
 def test_a_density_that_grows_without_bound_is_refused():
