@@ -89,7 +89,7 @@ def evaluate(
     )
     check_run(info, num_particles)
     for sentence in support_warnings(sampler, info):
-        warnings.warn(sentence, NestedviWarning, stacklevel=2)
+        warnings.warn(sentence, NestedviWarning, stacklevel=3)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
     upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
 

@@ -109,7 +109,7 @@ def sample(
             " normaliser."
         )
     for sentence in posterior.diagnosis:
-        warnings.warn(sentence, NestedviWarning, stacklevel=2)
+        warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
 
 
