@@ -6,7 +6,7 @@ import numpy as np
 
 from nestedvi._types import Key
 
-__all__ = ["generator"]
+__all__ = ["generator", "split_on_host"]
 
 
 def generator(key: Key) -> np.random.Generator:
@@ -14,3 +14,15 @@ def generator(key: Key) -> np.random.Generator:
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
     return np.random.default_rng(np.asarray(key).ravel().tolist())
+
+
+def split_on_host(key: Key, num: int) -> list[Key]:
+    """`num` keys, for a loop on the host: no program is compiled for each number of them. Use the
+    key for nothing else.
+    """
+    impl = "threefry2x32"
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        impl = str(jax.random.key_impl(key))
+    size = jax.random.key_data(jax.random.key(0, impl=impl)).shape
+    words = generator(key).integers(2**32, size=(num, *size), dtype=np.uint32)
+    return [jax.random.wrap_key_data(row, impl=impl) for row in words]

@@ -12,6 +12,9 @@ from nestedvi.cli.main import run
 def command(monkeypatch, capsys):
     """Runs the entry point in this process: exit code, standard output, standard error."""
 
+    # The user's own cache is none of the tests' business.
+    monkeypatch.setattr("nestedvi.storage.compiled.keep_compiled", lambda folder=None: None)
+
     def go(*arguments):
         monkeypatch.setattr(sys, "argv", ["nestedvi", *map(str, arguments)])
         show = warnings.showwarning

@@ -192,6 +192,24 @@ def test_still_normalised_after_training(name, x64):
     np.testing.assert_allclose(mass, 1.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["scale-mixture", "unlike-mixture", "student"])
+def test_many_draws_at_once_are_of_the_density(name, key, x64):
+    """Those that are drawn on the host: bounded moments by quadrature, within five standard
+    errors.
+    """
+    density, (nodes, area) = DENSITIES[name][0](), grid()
+    p = area * jnp.exp(jax.jit(jax.vmap(density.log_gamma))(nodes) - density.log_Z)
+
+    def bounded(z):
+        return jnp.concatenate([jnp.cos(z), jnp.tanh(z), jnp.sin(z[:1] * z[1:])])
+
+    draws = jax.vmap(bounded)(density.sample_many(key, NUM_DRAWS))
+    stderr = jnp.std(draws, axis=0) / math.sqrt(NUM_DRAWS)
+    expected = p @ jax.vmap(bounded)(nodes) / jnp.sum(p)
+    assert draws.shape[0] == NUM_DRAWS and jnp.sum(p) > 0.999
+    assert (jnp.abs(jnp.mean(draws, axis=0) - expected) < 5 * stderr).all()
+
+
 @pytest.mark.parametrize("name", [*DENSITIES])
 def test_precomputing_changes_nothing(name, key, x64):
     build, dim = DENSITIES[name]

@@ -22,7 +22,7 @@ def test_rounds_from_a_wide_base_find_log_Z():
     with Stages(False) as stages:
         answer = answer_by_rounds(jax.random.key(0), request, start, stages)
     assert abs(answer.log_Z - LOG_Z) < 5 * answer.log_Z_stderr < 0.1
-    assert answer.sampler.num_levels == 25 and "frozen run" in stages.seconds
+    assert answer.sampler.num_levels == 25 and "frozen run" in stages.timings
 
 
 def test_runs_that_disagree_are_named():

@@ -56,6 +56,9 @@ def sample(
             show_default="the method's",
         ),
     ] = None,
+    cache: Annotated[
+        bool, typer.Option(help="Keep compiled programs on disk, so that the next run is quicker.")
+    ] = True,
     out: Annotated[
         str, typer.Option(help="Folder for posterior.json, posterior.nc and posterior.png.")
     ] = "nestedvi-sample",
@@ -69,6 +72,10 @@ def sample(
     """
     from nestedvi.inference.own_model import OwnModelConfig, run_own_model
     from nestedvi.progress import ProgressBar
+    from nestedvi.storage.compiled import keep_compiled
+
+    if cache:
+        keep_compiled()
 
     budget = given(num_levels=num_levels, num_particles=num_particles, num_steps=num_steps)
     config = OwnModelConfig(model, data, dim, **given(method=method, seed=seed), **budget)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from numpyro.distributions import Distribution
 
@@ -58,6 +59,17 @@ class AbstractSampleable(AbstractDensity):
     @abc.abstractmethod
     def sample(self, key: Key) -> Particle:
         """One exact draw from π."""
+
+    def sample_many(self, key: Key, num: int) -> Particle:
+        """`num` exact draws, on a leading axis. A density may draw them on the host instead, where
+        a loop would wait for the compiler.
+        """
+        return _sample_many(key, self, num)
+
+
+@eqx.filter_jit
+def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
+    return jax.vmap(density.sample)(jax.random.split(key, num))
 
 
 class Density(AbstractDensity):

@@ -11,10 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.randomness import generator, split_on_host
 
 __all__ = ["Mixture", "ScaleMixture"]
 
@@ -49,6 +51,16 @@ class Mixture(AbstractSampleable):
     @property
     def reparameterised(self) -> bool:
         return False
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        key_part, *keys = split_on_host(key, len(self.parts) + 1)
+        share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
+        rng = generator(key_part)
+        counts = rng.multinomial(num, share)
+        # Every part draws as many as could be wanted, so that each is compiled for one number.
+        draws = [part.sample_many(k, num) for part, k in zip(self.parts, keys, strict=True)]
+        drawn = [np.asarray(z)[:count] for z, count in zip(draws, counts, strict=True)]
+        return jnp.asarray(np.concatenate(drawn)[rng.permutation(num)])
 
     def sample(self, key: Key) -> Vector:
         key_part, *keys = jax.random.split(key, len(self.parts) + 1)
@@ -87,3 +99,8 @@ class ScaleMixture(AbstractSampleable):
         key_width, key_noise = jax.random.split(key)
         width = jnp.exp(self.log_scales[jax.random.randint(key_width, (), 0, len(self.log_scales))])
         return width * jax.random.normal(key_noise, (self.dim,), self.log_scales.dtype)
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng, scales = generator(key), np.exp(np.asarray(self.log_scales, np.float64))
+        widths = scales[rng.integers(len(scales), size=(num, 1))]
+        return jnp.asarray(widths * rng.normal(size=(num, self.dim)), self.log_scales.dtype)

@@ -4,11 +4,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
-from scipy.special import gammaln
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.randomness import generator
 
 __all__ = ["StudentMixture"]
 
@@ -65,7 +66,11 @@ class StudentMixture(AbstractSampleable):
         square = jnp.sum(eps**2, axis=1)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-self.tails)
-        constant = gammaln((nu + dim) / 2) - gammaln(nu / 2) - 0.5 * dim * np.log(nu * np.pi)
+        constant = (
+            scipy.special.gammaln((nu + dim) / 2)
+            - scipy.special.gammaln(nu / 2)
+            - 0.5 * dim * np.log(nu * np.pi)
+        )
         student = -0.5 * (nu + dim) * jnp.log1p(square / nu) + float(constant) + np.log(self.tails)
         log_weights = jax.nn.log_softmax(self.log_weights)
         return jax.nn.logsumexp(log_weights - log_det + jnp.logaddexp(normal, student))
@@ -86,3 +91,17 @@ class StudentMixture(AbstractSampleable):
         mean_square = jnp.mean(jax.random.normal(key_width, (self.freedom,), eps.dtype) ** 2)
         width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
         return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng, dtype = generator(key), self.means.dtype
+        means, roots = (np.asarray(x, np.float64) for x in (self.means, np.tril(self.roots)))
+        share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
+        which = rng.choice(len(share), size=num, p=share)
+        tail = rng.uniform(size=num) < self.tails
+        squares = rng.chisquare(self.freedom, size=num) / self.freedom
+        eps = rng.normal(size=(num, means.shape[1])) * np.where(tail, squares**-0.5, 1.0)[:, None]
+        z = np.empty_like(eps)
+        for m in range(len(share)):
+            mine = which == m
+            z[mine] = means[m] + eps[mine] @ roots[m].T
+        return jnp.asarray(z, dtype)

@@ -1,7 +1,5 @@
 """Draws from a base with their importance weights for a target."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 
-__all__ = ["draw_weighted", "log_ratios"]
+__all__ = ["draw_weighted", "log_ratios", "weigh"]
 
 # A log weight of zero mass as a number that can be multiplied with β = 0.
 _NO_MASS = -1e30
@@ -25,7 +23,16 @@ def log_ratios(
 
 
 @eqx.filter_jit
-def draw_weighted(key: Key, base: AbstractSampleable, target: AbstractDensity, num: int) -> Any:
+def weigh(
+    base: AbstractSampleable, target: AbstractDensity, z: Float[Array, "particles dim"]
+) -> LogWeights:
+    """`log_ratios`, compiled."""
+    return log_ratios(base.precomputed(), target.precomputed(), z)
+
+
+def draw_weighted(
+    key: Key, base: AbstractSampleable, target: AbstractDensity, num: int
+) -> tuple[Float[Array, "num dim"], LogWeights]:
     """`num` draws from the base and their log ratios."""
-    z = jax.vmap(base.sample)(jax.random.split(key, num))
-    return z, log_ratios(base.precomputed(), target.precomputed(), z)
+    z = base.sample_many(key, num)
+    return z, weigh(base, target, z)

@@ -7,7 +7,6 @@ the modes came from.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
@@ -19,6 +18,7 @@ from nestedvi.densities.student import StudentMixture
 from nestedvi.fitting.draws import draw_weighted
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
+from nestedvi.randomness import split_on_host
 
 __all__ = ["Trial", "base_at_modes", "fit_base", "refit"]
 
@@ -100,7 +100,7 @@ def fit_base(
     """
     trials: list[Trial] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    for k in jax.random.split(key, _ROUNDS):
+    for k in split_on_host(key, _ROUNDS):
         z, log_ratio = (np.asarray(x, np.float64) for x in draw_weighted(k, base, target, num))
         seen.append((z, log_ratio))
         share = float(ess(log_ratio)) / num

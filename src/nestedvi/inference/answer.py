@@ -5,8 +5,9 @@ rows of `nestedvi methods` and every other way of answering stand behind the one
 here runs anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ class Answer(NamedTuple):
     cost: Cost | None = None
     drawn_log_w: LogWeights | np.ndarray | None = None
     weighted: bool = True
+    timings: Mapping[str, float] = MappingProxyType({})
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""

@@ -8,7 +8,6 @@ mixture at the modes is where tempering starts. What is reported comes from a sa
 and from fresh draws, so that Ẑ is unbiased.
 """
 
-import jax
 import jax.numpy as jnp
 
 from nestedvi._types import Key
@@ -20,6 +19,7 @@ from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
 from nestedvi.inference.search import search
 from nestedvi.inference.stages import Stages
+from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan
 
 __all__ = ["answer_auto"]
@@ -35,7 +35,7 @@ def answer_auto(key: Key, request: Request) -> Answer:
     What it learns turns with the user's coordinates.
     """
     request.refuse("num_steps", "fitting stops where particles that were held out say.")
-    key_pilot, key_quick, key_answer = jax.random.split(key, 3)
+    key_pilot, key_quick, key_answer = split_on_host(key, 3)
     with Stages(request.progress) as stages:
         stages.begin("search")
         if request.dim <= _PILOT_DIM:
@@ -49,12 +49,13 @@ def answer_auto(key: Key, request: Request) -> Answer:
         if quick.accepted and request.num_levels is None:
             stages.begin("importance sampling")
             answer = answer_by_importance(key_answer, quick, target, request.num_particles)
-            if pilot is None:
-                return answer
-            share = num / request.num_particles
-            return answer.with_search(share * pilot.gradients, share * pilot.values)
-        start = Start(target, _rough_base(request.dim, quick), pilot, quick)
-        return answer_by_rounds(key_answer, request, start, stages)
+            if pilot is not None:
+                share = num / request.num_particles
+                answer = answer.with_search(share * pilot.gradients, share * pilot.values)
+        else:
+            start = Start(target, _rough_base(request.dim, quick), pilot, quick)
+            answer = answer_by_rounds(key_answer, request, start, stages)
+    return answer._replace(timings=stages.timings)
 
 
 def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:

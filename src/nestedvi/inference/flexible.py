@@ -24,6 +24,7 @@ from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.search import unfinished
 from nestedvi.inference.stages import Stages
 from nestedvi.particles.weights import log_Z_hat
+from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
 __all__ = ["Start", "answer_by_rounds"]
@@ -71,7 +72,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     Hamiltonian moves.
     """
     num, target, base = request.num_particles, start.target, start.base
-    keys = jax.random.split(key, 2 * len(_WIDE) + 2)
+    keys = split_on_host(key, 2 * len(_WIDE) + 2)
     spent = _Spent(start.quick.gradients / num, start.quick.values / num)
     if start.pilot is not None:
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)

@@ -2,7 +2,8 @@
 draw and export them. It runs no sampler.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from nestedvi._types import Key
-from nestedvi.inference.answer import Answer
+from nestedvi.inference.answer import Answer, Cost
 from nestedvi.inference.sites import named_sites
 from nestedvi.inference.summary import Summary, scalar_elements, summarise, weighted_mean
 from nestedvi.particles.resampling import systematic
@@ -52,6 +53,8 @@ class Posterior(NamedTuple):
     batch: Int[np.ndarray, " particles"]
     diagnosis: tuple[str, ...] = ()
     sampler: Any = None
+    cost: Cost | None = None
+    timings: Mapping[str, float] = MappingProxyType({})
 
     def expectation(self, fn: Callable[[PyTree], Any]) -> "Expectation":
         """The mean of `fn`, a function of one particle, under the posterior, with a standard error
@@ -187,7 +190,7 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
         float(answer.log_Z),
         float(answer.log_Z_stderr),
     )
-    size = float(ess(log_w))
+    size = float(ess(np.asarray(log_w)))
     if answer.num_ancestors is not None:
         size = min(size, float(answer.num_ancestors))
     weights = [w for w in (log_w, answer.drawn_log_w) if w is not None and answer.weighted]
@@ -196,4 +199,16 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
     rounding = abs(log_Z) * float(jnp.finfo(log_w.dtype).eps)
     diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail, rounding))
     batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
-    return Posterior(samples, log_w, log_Z, stderr, size, tail, batch, diagnosis, answer.sampler)
+    return Posterior(
+        samples,
+        log_w,
+        log_Z,
+        stderr,
+        size,
+        tail,
+        batch,
+        diagnosis,
+        answer.sampler,
+        answer.cost,
+        answer.timings,
+    )

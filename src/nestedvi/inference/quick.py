@@ -7,22 +7,20 @@ sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible 
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.student import StudentMixture
-from nestedvi.fitting.draws import draw_weighted, log_ratios
+from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import Trial, base_at_modes, fit_base
 from nestedvi.fitting.modes import find_modes
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
-from nestedvi.randomness import generator
+from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
 
 __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
@@ -61,7 +59,7 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     """A base from modes; `target` is in coordinates where the search began with a width of about
     one.
     """
-    key_starts, *keys = jax.random.split(key, _REPAIRS + 2)
+    key_starts, *keys = split_on_host(key, _REPAIRS + 2)
     rng = generator(key_starts)
     # From near the origin and from further out: the second find what the first are blind to.
     starts = rng.normal(size=(_STARTS, dim)) * np.resize([0.5, 2.0], _STARTS)[:, None]
@@ -98,14 +96,9 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     return QuickBase(trial, accepted, gradients, values)
 
 
-@eqx.filter_jit
-def _ratios(base: StudentMixture, target: Pullback, z: Float[Array, "particles dim"]) -> Array:
-    return log_ratios(base.precomputed(), target, z)
-
-
 def _uncovered(trial: Trial, target: Pullback, z: np.ndarray) -> np.ndarray:
     """The particles at which the base has far less than its due of the density."""
-    log_ratio = np.asarray(_ratios(trial.base, target, jnp.asarray(z, trial.base.means.dtype)))
+    log_ratio = np.asarray(weigh(trial.base, target, jnp.asarray(z, trial.base.means.dtype)))
     return z[log_ratio > trial.log_Z_hat + _SHORT]
 
 
@@ -141,8 +134,8 @@ def answer_by_importance(
     wanted = (1 / trial.share - 1) / _STDERR**2
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
     particles, log_Z, weights, ancestors = [], [], [], 0
-    for k in jax.random.split(key, _BATCHES):
-        key_picks, *keys = jax.random.split(k, calls + 1)
+    for k in split_on_host(key, _BATCHES):
+        key_picks, *keys = split_on_host(k, calls + 1)
         drawn = [draw_weighted(one, trial.base, target, num) for one in keys]
         log_ratio = np.concatenate([np.asarray(w, np.float64) for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)

@@ -4,6 +4,7 @@ joins `problem`, a way of answering and `posterior`, and refuses to hold any alg
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from nestedvi.inference.problem import make_problem
 from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.methods import METHODS, Method
 from nestedvi.precision import in_full_precision
+from nestedvi.storage.compiled import keep_compiled
 
 __all__ = ["ANSWERS", "sample"]
 
@@ -43,6 +45,7 @@ def sample(
     num_particles: int = Request.num_particles,
     num_steps: int | None = None,
     progress: Any = False,
+    cache: bool | str | Path = False,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
@@ -60,6 +63,8 @@ def sample(
       "smc" finds it.
     - `num_particles`: how many particles to return, from independent batches.
     - `num_steps`: of training, for rows of the methods table that learn.
+    - `cache`: True keeps compiled programs on disk, in the user's cache folder or a folder given
+      here: a new process then does not compile what an earlier one did.
 
     What is compiled is kept: the same model or function answers again without compiling, also for
     other data of the same shapes.
@@ -74,6 +79,8 @@ def sample(
     ```
     """
     answer = _find_answer(method)
+    if cache:
+        keep_compiled(None if cache is True else cache)
     if num_particles < 20:
         raise ValueError(
             "The standard error of log Z needs ten batches: num_particles of 20 or more; got"

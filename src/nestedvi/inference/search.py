@@ -4,8 +4,6 @@ coordinates that suit them.
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
@@ -14,6 +12,7 @@ from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.inference.answer import Request
 from nestedvi.inference.coordinates import check_mass, first_coordinates, in_units_of
 from nestedvi.inference.runaway import check_width, settle
+from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tempering, tempering
 
 __all__ = ["Pilot", "search", "unfinished"]
@@ -30,19 +29,19 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     """A first run of `num` particles from a wide base; raises where there is no mass, no finite
     normaliser, or all mass on a point.
     """
-    key_prior, key_run, key_settle = jax.random.split(key, 3)
+    key_prior, key_run, key_settle = split_on_host(key, 3)
     target = first_coordinates(key_prior, request)
     run = _run(key_run, request, target, num, plan)
     check_width(target, run.z, request.names)
     any_finite = bool(np.any(run.log_ratios[-1] > -1e29))
     has_prior = request.prior is not None
-    check_mass(any_finite, jnp.mean(run.z, axis=0), jnp.std(run.z, axis=0), has_prior)
+    check_mass(any_finite, np.asarray(run.z), has_prior)
     settled, values = settle(key_settle, target, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
         return Pilot(target, run)
     # A direction far wider than the search began with: once more, in units that fit it.
-    wider = in_units_of(target, jnp.asarray(settled, run.z.dtype))
+    wider = in_units_of(target, settled)
     again = _run(key_run, request, wider, num, plan)
     gradients = run.gradients + again.gradients
     return Pilot(wider, again._replace(gradients=gradients, values=run.values + again.values))

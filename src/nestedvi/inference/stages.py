@@ -3,9 +3,29 @@
 import time
 from typing import Any
 
+import jax.monitoring
+
 from nestedvi.progress import as_reporter
 
 __all__ = ["Stages"]
+
+# What a display shows as the whole; most answers need fewer.
+_MOST = 8
+
+
+class _Compiler:
+    """Counts the seconds that XLA compiles, in this process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.seconds += duration_secs
+
+
+_COMPILER = _Compiler()
 
 
 class Stages:
@@ -15,10 +35,10 @@ class Stages:
 
     def __init__(self, progress: Any):
         self._reporter, self._count, self._name = as_reporter(progress), 0, ""
-        self.seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> "Stages":
-        self._began = time.perf_counter()
+        self._began, self._compiled = time.perf_counter(), _COMPILER.seconds
         self._reporter.start(_MOST, 0)
         return self
 
@@ -29,7 +49,8 @@ class Stages:
     def _close(self) -> None:
         if self._name:
             spent = time.perf_counter() - self._since
-            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + spent
+            self._seconds[self._name] = self._seconds.get(self._name, 0.0) + spent
+            self._name = ""
 
     def begin(self, name: str) -> None:
         """The next stage."""
@@ -43,6 +64,8 @@ class Stages:
         measures = {name: float(x) for name, x in measures.items()}
         self._reporter.update(self._count, steps_per_second=rate, **measures)
 
-
-# What a display shows as the whole; most answers need fewer.
-_MOST = 8
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds of every stage so far, and those of them that were compilation."""
+        self._close()
+        return {**self._seconds, "compilation": _COMPILER.seconds - self._compiled}

@@ -2,7 +2,6 @@
 learned method must beat it.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,6 +13,7 @@ from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
 from nestedvi.particles.weights import log_Z_hat_stderr
+from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
 __all__ = ["answer_smc"]
@@ -34,7 +34,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
     """`num_particles` from four adaptive runs; the number of levels is found, not given."""
     request.refuse("num_levels", "it finds its temperatures itself.")
     request.refuse("num_steps", "it learns nothing.")
-    key_search, key_run = jax.random.split(key)
+    key_search, key_run = split_on_host(key, 2)
     dim, num_particles = request.dim, request.num_particles
     num_coarse, per_batch = -(-num_particles // 2), -(-num_particles // _BATCHES)
     with Stages(request.progress) as stages:
@@ -47,7 +47,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
         )
         runs = []
         stages.begin("tempering")
-        for k in jax.random.split(key_run, _BATCHES):
+        for k in split_on_host(key_run, _BATCHES):
             runs.append(
                 tempering(
                     k, base, target, _FINE, num_particles=per_batch, step_size=coarse.step_size
@@ -84,6 +84,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
         diagnosis=diagnosis,
         cost=Cost(0.0, asked("gradients"), asked("values")),
         weighted=False,
+        timings=stages.timings,
     )
 
 

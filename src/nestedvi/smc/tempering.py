@@ -21,7 +21,7 @@ from nestedvi.fitting.draws import draw_weighted, log_ratios
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import log_geometric
-from nestedvi.randomness import generator
+from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.moves import AbstractMove, HamiltonianMove
 
 __all__ = ["MAX_LEVELS", "Plan", "Tempering", "next_beta", "tempering"]
@@ -171,10 +171,10 @@ def tempering(
     the first temperature can be higher, more of what the base seldom proposes is found, and the
     particles that go on have fewer ancestors in common.
     """
-    keys = jax.random.split(key, MAX_LEVELS + plan.extra + 2)
+    keys = split_on_host(key, MAX_LEVELS + plan.extra + 2)
     rng = generator(keys[0])
-    drawn, log_ratio = draw_weighted(keys[1], base, target, plan.draws * num_particles)
-    log_ratio = np.asarray(log_ratio, np.float64)
+    drawn, log_w = draw_weighted(keys[1], base, target, plan.draws * num_particles)
+    log_ratio = np.asarray(log_w, np.float64)
     base_share = float(ess(log_ratio)) / len(log_ratio)
     # More draws than particles: an ESS of twice their number is enough for the first temperature.
     # Still more make it more certain, not higher: moves at high temperatures are worth having.
@@ -190,7 +190,7 @@ def tempering(
         beta, k = betas[-1], len(betas)
         count = 2 * plan.moves if k <= plan.hot and beta < 1 else plan.moves
         root = move.root(np.asarray(z, np.float64))
-        z, size, stuck, log_ratio = _move(
+        z, size, stuck, log_w = _move(
             keys[1 + k + len(history)],
             base,
             target,
@@ -201,7 +201,7 @@ def tempering(
             jnp.asarray(root, dtype),
             count,
         )
-        log_ratio, moves = np.asarray(log_ratio, np.float64), moves + count
+        log_ratio, moves = np.asarray(log_w, np.float64), moves + count
         sizes[k - 1 :], ratios[k:] = [float(size)], [log_ratio]
         if beta >= 1 or k >= MAX_LEVELS:
             history.append(z)
