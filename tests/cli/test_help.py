@@ -10,7 +10,7 @@ from nestedvi.cli.main import app
 from tests.helpers.command_line import RUNNER, commands
 
 # Options that belong to the command: where to write, how many at a time, how to print.
-OWN = {"out", "jobs", "quick", "as_json", "validation", "data_dir"}
+OWN = {"cache", "out", "jobs", "quick", "as_json", "validation", "data_dir"}
 CONFIGURED = [(path, command) for path, command in commands() if hasattr(command, "configuration")]
 
 
