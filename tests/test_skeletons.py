@@ -16,6 +16,7 @@ from tests.inference import test_answer_contracts as answers
 from tests.kernels import test_kernel_contracts as kernels
 from tests.kernels import test_transitions as transitions
 from tests.paths import test_path_contracts as paths
+from tests.targets import test_catalogue as catalogue
 from tests.targets import test_classic as targets
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding-a-part.md").read_text(encoding="utf-8")
@@ -97,7 +98,7 @@ def test_target(monkeypatch, key):
     name = join(monkeypatch, TARGETS, names["row"])
     join(monkeypatch, targets.LOG_Z, names["log_Z_entry"])
     join(monkeypatch, densities.DENSITIES, names["entry"])
-    targets.test_entries_agree_with_their_density(name, key)
+    catalogue.test_entries_agree_with_their_density(name, key)
     densities.test_scalar_finite_and_in_the_precision_of_its_input(name)
     with jax.enable_x64(True):
         targets.test_log_Z_of_every_target(name, None)

@@ -80,6 +80,7 @@ def test_the_same_command_goes_on_and_finishes(interrupted, command):
 
 
 RESULT = {
+    "config": {"num_levels": 8},
     "log_Z": 2.07,
     "log_Z_stderr": 0.003,
     "log_Z_true": 2.0794,

@@ -35,7 +35,8 @@ def test_weighted_draws_give_the_targets_moments(x64):
     rng = np.random.default_rng(1)
     z = 2 * rng.normal(size=(4000, 2))
     log_ratio = 0.2 * z[:, 0]
-    base = StudentMixture(jnp.zeros((1, 2)), 2.0 * jnp.eye(2)[None], jnp.zeros(1))
+    # So wide that the draws that were held out leave nothing of it.
+    base = StudentMixture(jnp.zeros((1, 2)), 20.0 * jnp.eye(2)[None], jnp.zeros(1))
     fitted = refit(base, z, log_ratio)
     w = np.exp(log_ratio) / np.exp(log_ratio).sum()
     mean = w @ z
@@ -52,3 +53,15 @@ def test_negligible_modes_are_left_out():
     np.testing.assert_allclose(
         jax.nn.softmax(base.log_weights), [1 / (1 + np.exp(-1)), 1 / (1 + np.e)], rtol=1e-6
     )
+
+
+def test_few_draws_leave_a_good_covariance_alone(x64):
+    """Forty draws of a Gaussian in twenty dimensions, whose covariance the base has: a covariance
+    of their own would be far worse for new draws than what is kept.
+    """
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=(40, 20))
+    base = StudentMixture(jnp.zeros((1, 20)), jnp.eye(20)[None], jnp.zeros(1))
+    fitted = refit(base, z, np.zeros(40))
+    covariance = fitted.roots[0] @ fitted.roots[0].T
+    assert np.linalg.cond(covariance) < 4 < 10 < np.linalg.cond(np.cov(z.T))

@@ -61,9 +61,13 @@ def test_a_run_that_stopped_early_or_crept_still_freezes():
     found = tempering(
         jax.random.key(5), base, target, Plan(0.3, 1), num_particles=100, move=HamiltonianMove(2)
     )
-    crept = 0.9 + 1e-7 * jnp.arange(MAX_LEVELS)
+    crept = 0.9 + 1e-7 * np.arange(MAX_LEVELS)
     found = found._replace(
-        betas=crept, num_levels=jnp.asarray(MAX_LEVELS), beta=crept[-1], base_share=jnp.asarray(0.1)
+        betas=crept,
+        step_sizes=np.full(MAX_LEVELS, found.step_size),
+        log_ratios=np.repeat(found.log_ratios[:1], MAX_LEVELS + 1, axis=0),
+        beta=float(crept[-1]),
+        base_share=0.1,
     )
     betas = np.asarray(freeze(base, target, found, 50).path.thetas())
     assert betas[-1] == 1 and np.all(np.diff(betas) > 0) and betas[0] > 0

@@ -7,6 +7,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.fitting.importance import SHORT
 from nestedvi.inference.answer import Request
 from nestedvi.inference.quick import _uncovered, answer_by_importance, quick_base
 from nestedvi.inference.search import search
@@ -71,7 +72,8 @@ def test_uncovered_particles_are_those_the_base_lacks():
     target = plain(lambda z: jnp.logaddexp(-0.5 * z[0] ** 2, -0.5 * (z[0] - 20) ** 2), 1)
     quick = quick_base(jax.random.key(0), plain(lambda z: -0.5 * z[0] ** 2, 1), 1, None)
     z = np.array([[0.0], [1.0], [20.0], [21.0]])
-    np.testing.assert_array_equal(_uncovered(quick.trial, target, z), z[2:])
+    threshold = quick.trial.log_Z_hat + SHORT
+    np.testing.assert_array_equal(_uncovered(quick.trial.base, target, z, threshold), z[2:])
 
 
 def test_no_mode_is_not_accepted():

@@ -4,6 +4,7 @@ likelihood vanishes.
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,40 +30,44 @@ def log_gaussian(y, z):
     return constant - 0.5 * gap @ jnp.asarray(PRECISION, gap.dtype) @ gap
 
 
-def test_gaussian_posteriors_side_by_side():
-    """log N(y; 0, prior + noise) and the posterior's mean for two observations, several runs each
-    under vmap, up to β = 1.
+class LogGaussian(eqx.Module):
+    """log N(y; z, COVARIANCE) as a likelihood of z: one program for every y."""
 
-    A run is the same whatever runs beside it, even if that needs more temperatures.
-    """
-    prior = nvi.DiagonalNormal(jnp.zeros(3), jnp.asarray(PRIOR))
+    y: jax.Array
 
-    def one(key, y):
-        return tempered_smc(
-            key, prior, lambda z: log_gaussian(y, z), num_particles=500, num_moves=5
-        )
+    def __call__(self, z):
+        return log_gaussian(self.y, z)
 
-    keys = jax.random.split(jax.random.key(1), (2, RUNS))
-    many = jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, None))))
-    found = jax.tree.map(np.asarray, many(keys, jnp.asarray(POINTS)))
-    exact = [
-        scipy.stats.multivariate_normal.logpdf(y, np.zeros(3), np.diag(PRIOR**2) + COVARIANCE)
-        for y in POINTS
+
+def runs_of(prior, log_likelihood, seed, num=RUNS, num_moves=5):
+    keys = jax.random.split(jax.random.key(seed), num)
+    return [
+        tempered_smc(key, prior, log_likelihood, num_particles=500, num_moves=num_moves)
+        for key in keys
     ]
-    error = found.log_Z_hat.std(axis=1, ddof=1) / math.sqrt(RUNS)
-    assert (error < 0.1).all()
-    np.testing.assert_array_less(np.abs(found.log_Z_hat.mean(axis=1) - exact), 4 * error)
+
+
+@pytest.mark.parametrize("y", POINTS)
+def test_gaussian_posteriors(y):
+    """log N(y; 0, prior + noise) and the posterior's mean, over several runs, up to β = 1."""
+    prior = nvi.DiagonalNormal(jnp.zeros(3), jnp.asarray(PRIOR))
+    runs = runs_of(prior, LogGaussian(jnp.asarray(y)), 1)
+    exact = scipy.stats.multivariate_normal.logpdf(y, np.zeros(3), np.diag(PRIOR**2) + COVARIANCE)
+    log_Z = np.array([run.log_Z_hat for run in runs])
+    error = log_Z.std(ddof=1) / math.sqrt(RUNS)
+    assert error < 0.1 and abs(log_Z.mean() - exact) < 4 * error
     posterior = np.linalg.inv(np.diag(PRIOR**-2.0) + PRECISION)
-    means = found.z.mean(axis=2)
-    error = means.std(axis=1, ddof=1) / math.sqrt(RUNS)
-    np.testing.assert_array_less(
-        np.abs(means.mean(axis=1) - POINTS @ PRECISION @ posterior), 5 * error
-    )
-    assert (found.beta == 1).all() and (found.num_levels > 1).all()
-    other = jax.tree.map(np.asarray, many(keys, jnp.asarray([POINTS[0], [9.0, 9.0, -9.0]])))
-    assert other.num_levels[1].min() > found.num_levels.max()
-    np.testing.assert_array_equal(other.z[0], found.z[0])
-    np.testing.assert_array_equal(other.log_Z_hat[0], found.log_Z_hat[0])
+    means = np.stack([np.asarray(run.z).mean(axis=0) for run in runs])
+    error = means.std(axis=0, ddof=1) / math.sqrt(RUNS)
+    assert (np.abs(means.mean(axis=0) - y @ PRECISION @ posterior) < 5 * error).all()
+    assert all(run.beta == 1 and run.num_levels > 1 for run in runs)
+
+
+def test_the_same_key_gives_the_same_run():
+    prior = nvi.DiagonalNormal(jnp.zeros(3), jnp.asarray(PRIOR))
+    first, again = (runs_of(prior, LogGaussian(jnp.asarray(POINTS[0])), 1, 1)[0] for _ in range(2))
+    np.testing.assert_array_equal(first.z, again.z)
+    assert first.log_Z_hat == again.log_Z_hat
 
 
 MEANS, NOISE, WIDE = np.array([-3.0, 4.0]), 0.3, 3.0
@@ -86,17 +91,14 @@ def test_folding_leaves_the_evidence(folded):
     if folded:
         prior = Folded(prior, jnp.sort, 2)
 
-    def one(key):
-        return tempered_smc(key, prior, log_mixture, num_particles=500, num_moves=5)
-
-    runs = jax.tree.map(
-        np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), RUNS))
-    )
+    runs = runs_of(prior, log_mixture, 2)
     exact = math.log(2) + scipy.stats.norm.logpdf(MEANS, 0, math.hypot(WIDE, NOISE)).sum()
-    error = runs.log_Z_hat.std(ddof=1) / math.sqrt(RUNS)
+    log_Z = np.array([run.log_Z_hat for run in runs])
+    error = log_Z.std(ddof=1) / math.sqrt(RUNS)
     assert error < 0.1
-    assert abs(runs.log_Z_hat.mean() - exact) < 4 * error
-    in_order = (runs.z[..., 0] < runs.z[..., 1]).mean()
+    assert abs(log_Z.mean() - exact) < 4 * error
+    z = np.stack([np.asarray(run.z) for run in runs])
+    in_order = (z[..., 0] < z[..., 1]).mean()
     assert in_order == 1 if folded else 0.2 < in_order < 0.8
 
 
@@ -106,12 +108,9 @@ def test_folded_moves_leave_the_target_invariant():
     """
     prior = Folded(nvi.densities.Numpyro(dist.Gumbel(jnp.zeros(2), 1.0)), jnp.sort, 2)
 
-    def one(key):
-        return tempered_smc(key, prior, lambda z: jnp.zeros(()), num_particles=500, num_moves=50)
-
-    runs = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3), 8))
-    means = np.asarray(runs.z[..., 1]).mean(axis=1)
-    np.testing.assert_allclose(runs.log_Z_hat, 0.0, atol=1e-5)
+    runs = runs_of(prior, lambda z: jnp.zeros(()), 3, 8, 50)
+    means = np.array([np.asarray(run.z[:, 1]).mean() for run in runs])
+    np.testing.assert_allclose([run.log_Z_hat for run in runs], 0.0, atol=1e-5)
     assert abs(means.mean() - math.log(2) - np.euler_gamma) < 4 * means.std(ddof=1) / 8**0.5
 
 

@@ -20,24 +20,28 @@ from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host
 
-__all__ = ["Trial", "base_at_modes", "fit_base", "refit"]
+__all__ = ["SHORT", "Trial", "base_at_modes", "fit_base", "refit"]
+
+SHORT = 3.0
 
 # A mode whose share of the mass is below e to minus this is left out.
 _NEGLIGIBLE = 12.0
-# Draws that are worth this many a dimension are enough for a covariance of their own.
-_ENOUGH = 8.0
+# How much of a covariance may come from the draws, the rest from what it was before.
+_TRUST = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 _ROUNDS = 6
 
 
 class Trial(NamedTuple):
     """A base, and what importance sampling from it gave: log Ẑ, the ESS as a share of the draws,
-    k̂, and the number of draws in all rounds.
+    k̂, the share of the target where the base has less than e^-SHORT of its due, and the number of
+    draws in all rounds.
     """
 
     base: StudentMixture
     log_Z_hat: float
     share: float
     khat: float
+    short: float
     draws: int
 
 
@@ -64,11 +68,49 @@ def _log_components(base: StudentMixture, z: np.ndarray) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
+def _moments(z: np.ndarray, w_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean = w_bar @ z
+    return mean, ((z - mean) * w_bar[:, None]).T @ (z - mean)
+
+
+def _mean_log_density(
+    z: np.ndarray, w_bar: np.ndarray, mean: np.ndarray, root: np.ndarray
+) -> float:
+    away = scipy.linalg.solve_triangular(root, (z - mean).T, lower=True)
+    return float(-0.5 * w_bar @ np.sum(away**2, axis=0) - np.log(np.abs(np.diag(root))).sum())
+
+
+def _fit_gaussian(
+    z: np.ndarray, w_bar: np.ndarray, before: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean, and a root of a covariance between the draws' and the one before: the mixture
+    that is likeliest for the half of the draws it was not computed from.
+    """
+    half = np.arange(len(z)) % 2 == 0
+    w_fit, w_held = (w_bar[x] / max(w_bar[x].sum(), 1e-300) for x in (half, ~half))
+    mean, covariance = _moments(z[half], w_fit)
+    old = before @ before.T
+    scores = [
+        _mean_log_density(z[~half], w_held, mean, _root(t * covariance + (1 - t) * old))
+        for t in _TRUST
+    ]
+    # Twice the draws are worth twice the trust, in the odds.
+    t = _TRUST[int(np.argmax(scores))]
+    t = 2 * t / (1 + t)
+    mean, covariance = _moments(z, w_bar)
+    return mean, _root(t * covariance + (1 - t) * old)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    ridge = 1e-10 * np.trace(covariance) / len(covariance) + 1e-30
+    return np.linalg.cholesky(covariance + ridge * np.eye(len(covariance)))
+
+
 def refit(base: StudentMixture, z: np.ndarray, log_ratio: np.ndarray) -> StudentMixture:
     """One step of expectation maximisation on weighted draws.
 
     A component that few draws stand for keeps its shape; covariances shrink towards what they were
-    by as much as the draws are too few for the dimension.
+    by as much as draws that were held out ask for.
     """
     # The largest weights are cut at the mean times √n: a fit must not follow single draws.
     w_bar = normalise(log_ratio)
@@ -80,14 +122,9 @@ def refit(base: StudentMixture, z: np.ndarray, log_ratio: np.ndarray) -> Student
     for m, part in enumerate(share.T):
         total = part.sum()
         size = total**2 / max(np.sum(part**2), 1e-300)
-        if size < 2 * dim:
+        if size < max(20.0, dim / 2):
             continue
-        part = part / total
-        mean = part @ z
-        covariance = ((z - mean) * part[:, None]).T @ (z - mean)
-        trust = min(1.0, size / (_ENOUGH * dim))
-        covariance = trust * covariance + (1 - trust) * roots[m] @ roots[m].T
-        means[m], roots[m] = mean, np.linalg.cholesky(covariance + 1e-10 * np.eye(dim))
+        means[m], roots[m] = _fit_gaussian(z, part / total, roots[m])
     log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))
     return StudentMixture(*(jnp.asarray(x, dtype) for x in (means, roots, log_weights)))
 
@@ -103,9 +140,10 @@ def fit_base(
     for k in split_on_host(key, _ROUNDS):
         z, log_ratio = (np.asarray(x, np.float64) for x in draw_weighted(k, base, target, num))
         seen.append((z, log_ratio))
-        share = float(ess(log_ratio)) / num
+        share, log_Z = float(ess(log_ratio)) / num, float(log_Z_hat(log_ratio))
+        short = float(normalise(log_ratio)[log_ratio > log_Z + SHORT].sum())
         draws = (len(trials) + 1) * num
-        trials.append(Trial(base, float(log_Z_hat(log_ratio)), share, khat(log_ratio), draws))
+        trials.append(Trial(base, log_Z, share, khat(log_ratio), short, draws))
         # The first refit may be as noisy as its few effective draws: judge from the second on.
         if share > good or (len(trials) > 2 and share < 1.1 * trials[-2].share):
             break

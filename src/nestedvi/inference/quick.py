@@ -15,8 +15,8 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.student import StudentMixture
 from nestedvi.fitting.draws import draw_weighted, weigh
-from nestedvi.fitting.importance import Trial, base_at_modes, fit_base
-from nestedvi.fitting.modes import find_modes
+from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
+from nestedvi.fitting.modes import Modes, find_modes
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
@@ -26,13 +26,15 @@ from nestedvi.smc.tempering import Tempering
 __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 
 # Importance sampling must keep this share of its draws, with a k̂ below the second number.
-_SHARE, _KHAT = 0.25, 0.5
+_SHARE, _KHAT = 0.1, 0.5
 # Fitting goes on up to this share.
 _GOOD = 0.6
 _STARTS, _MOST_MODES = 6, 60
-# A particle of the pilot is uncovered where the base has less than e to minus this of its due, and
-# more than this share of such particles is no chance.
-_SHORT, _UNCOVERED = 3.0, 0.01
+# This share of the pilot's particles, above what the trial expects, may be where the base has far
+# less than its due.
+_UNCOVERED = 0.01
+# More particles than this share that no mode explains are another part of the mass.
+_UNEXPLAINED = 0.05
 _REPAIRS = 4
 _BATCHES = 10
 # As many draws as bring the standard error of log Z down to this, within bounds.
@@ -51,8 +53,10 @@ class QuickBase(NamedTuple):
 
 
 def num_draws(dim: int) -> int:
-    """In one call: fewer where a draw is large."""
-    return 8192 if dim <= 200 else 2048
+    """In one call: more where a covariance needs them, fewer where a draw is large."""
+    if dim > 200:
+        return 4096
+    return 8192 if dim <= 32 else 16_384
 
 
 def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) -> QuickBase:
@@ -71,13 +75,17 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         return QuickBase(None, False, modes.gradients, 0)
     dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
     base = base_at_modes(modes, dtype)
+    if particles is not None:
+        base = _with_particles(base, modes, target, particles)
     for k in keys:
         trial = fit_base(k, base, target, num=num_draws(dim), good=_GOOD)
         values += trial.draws
         if particles is None:
             break
-        missed = _uncovered(trial, target, particles)
-        if len(missed) <= _UNCOVERED * len(particles):
+        missed = _uncovered(trial.base, target, particles, trial.log_Z_hat + SHORT)
+        if len(missed) <= _UNCOVERED * len(particles) or (
+            trial.khat < _KHAT and not _too_many(missed, particles, trial)
+        ):
             break
         more = find_modes(target, missed[rng.integers(len(missed), size=_STARTS)], known=modes)
         gradients += more.gradients
@@ -92,21 +100,49 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         return QuickBase(trial, False, gradients, values)
     accepted = trial.share > _SHARE and trial.khat < _KHAT and _agrees(trial, pilot)
     if particles is not None:
-        accepted = accepted and len(missed) <= _UNCOVERED * len(particles)
+        accepted = accepted and not _too_many(missed, particles, trial)
     return QuickBase(trial, accepted, gradients, values)
 
 
-def _uncovered(trial: Trial, target: Pullback, z: np.ndarray) -> np.ndarray:
-    """The particles at which the base has far less than its due of the density."""
-    log_ratio = np.asarray(weigh(trial.base, target, jnp.asarray(z, trial.base.means.dtype)))
-    return z[log_ratio > trial.log_Z_hat + _SHORT]
+def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
+    """Whether more particles are uncovered than chance allows: three standard errors above what the
+    trial's own weights say.
+    """
+    num = len(particles)
+    expected = num * trial.short
+    return len(missed) > expected + 3 * expected**0.5 + _UNCOVERED * num
+
+
+def _uncovered(
+    base: StudentMixture, target: Pullback, z: np.ndarray, threshold: float
+) -> np.ndarray:
+    """The particles whose log ratio is above the threshold: the base has too little there."""
+    log_ratio = np.asarray(weigh(base, target, jnp.asarray(z, base.means.dtype)))
+    return z[log_ratio > threshold]
+
+
+def _with_particles(
+    base: StudentMixture, modes: Modes, target: Pullback, z: np.ndarray
+) -> StudentMixture:
+    """A base at the modes, mended by the pilot's particles. Modes are not means: where the modes
+    explain the particles, those say where the mass around each is. Where they do not (a slab around
+    a spike), the particles get a component of their own.
+    """
+    log_mass = modes.log_mass.max() + np.log(np.exp(modes.log_mass - modes.log_mass.max()).sum())
+    far = _uncovered(base, target, z, log_mass + SHORT + 2 * z.shape[1] ** 0.5)
+    if len(far) <= _UNEXPLAINED * len(z):
+        return refit(base, z, np.zeros(len(z)))
+    if len(far) > 2 * z.shape[1]:
+        return _with_component(base, far, len(far) / len(z))
+    return base
 
 
 def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
     """The base and one Gaussian more, for particles that no mode explains."""
     covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
     root = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) * np.eye(z.shape[1]))
-    log_weights = jax.nn.log_softmax(base.log_weights) + np.log1p(-min(share, 0.9))
+    share = min(share, 0.9)
+    log_weights = jax.nn.log_softmax(base.log_weights) + np.log1p(-share)
     dtype = base.means.dtype
     return StudentMixture(
         jnp.concatenate([base.means, jnp.asarray(z.mean(axis=0)[None], dtype)]),
