@@ -213,8 +213,11 @@ FIRST_DENSITIES = {
 }
 
 
-@pytest.mark.parametrize("name", FIRST_DENSITIES)
-@pytest.mark.parametrize("draws, num", [(2, 1), (4, 1), (2, 4), (16, 4)])
+@pytest.mark.parametrize(
+    ("name", "draws", "num"),
+    [(name, 2, 1) for name in FIRST_DENSITIES]
+    + [("mixture", draws, num) for draws, num in ((4, 1), (2, 4), (16, 4))],
+)
 def test_no_key_serves_two_purposes(name, draws, num):
     """E[Ẑ] = 1 for a normalised target, whatever q_1 does with its keys: were one of them the
     thinning's too, draws and choice would depend on each other.

@@ -59,7 +59,10 @@ def answer_auto(key: Key, request: Request) -> Answer:
 
 
 def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
-    """Half of the draws around the modes, half as wide as a search begins."""
-    if quick.trial is None:
+    """Where the thorough way starts: as wide as a search begins. A base at the modes would win all
+    weights for those of them that were found, and there may be many more. Only where a wide base
+    cannot reach, in many dimensions, half of the draws are around the modes.
+    """
+    if quick.trial is None or dim <= _PILOT_DIM:
         return ScaleMixture(dim)
     return Mixture((quick.trial.base, ScaleMixture(dim)), jnp.zeros(2))

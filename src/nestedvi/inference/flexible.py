@@ -33,7 +33,7 @@ _BATCHES, _LEVELS = 10, 25
 # Draws from a base cost one value of the density where a move costs eleven gradients, so there are
 # many for each particle.
 _DRAWS = 16
-_FIRST = Plan(ess_share=0.7, moves=3, extra=1, draws=_DRAWS)
+_FIRST = Plan(ess_share=0.7, moves=3, extra=2, draws=_DRAWS)
 _ROUND = Plan(ess_share=0.6, moves=2, extra=1, draws=_DRAWS)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.
@@ -80,7 +80,8 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     run = tempering(keys[0], base, target, _FIRST, num_particles=num)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
-    data = [run.history]
+    # As many as every later run leaves, so that what is compiled for them serves here.
+    data = [run.history[-_ROUND.extra - 1 :]]
     for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
         stages.begin(f"fit {r + 1}")
         base = _refit(keys[2 * r + 1], data, wide)

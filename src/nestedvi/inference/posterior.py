@@ -37,11 +37,11 @@ class Posterior(NamedTuple):
 
     `samples` is a dict of sites in their own support (deterministic ones too) for a NumPyro model,
     else an array or pytree; every leaf has a leading particle axis. `log_Z_stderr` comes from
-    independent batches; `batch` is the one that a particle is from. `ess` is how many independent
-    draws the particles are worth at most: the effective sample size of their weights, or the number
-    of first draws that they descend from. `khat` is NaN where all weights of a batch are equal and
-    so cannot tell. `diagnosis` says in whole sentences why not to trust the rest, and is empty when
-    nothing was found.
+    independent batches, or from the weights where draws are independent; `batch` is the one that a
+    particle is from. `ess` is how many independent draws the particles are worth at most: the
+    effective sample size of their weights, or the number of first draws that they descend from.
+    `khat` is NaN where all weights of a batch are equal and so cannot tell. `diagnosis` says in
+    whole sentences why not to trust the rest, and is empty when nothing was found.
     """
 
     samples: PyTree

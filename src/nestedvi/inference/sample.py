@@ -56,8 +56,8 @@ def sample(
       the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of one
       particle, a density, or a NumPyro distribution.
     - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
-    - `method`: "auto" learns a base from a pilot run and needs no tuning; "smc" is adaptive
-      tempered SMC without learning; or a row of `nestedvi methods`, trained for `num_steps` steps
+    - `method`: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
+      adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for `num_steps` steps
       (3000) unless it learns nothing.
     - `num_levels`: how many densities lead to the target; the method's own number unless given.
       "smc" finds it.

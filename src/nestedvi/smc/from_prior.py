@@ -33,8 +33,9 @@ def tempered_smc(
     num_moves: int = 10,
     ess_share: float = 0.5,
 ) -> Tempering:
-    """Adaptive tempered SMC from the prior with `num_moves` random-walk steps at each temperature;
-    pure, so that vmap runs many targets at once.
+    """Adaptive tempered SMC from the prior with `num_moves` random-walk steps at each temperature.
+    A likelihood that is an `eqx.Module` with its data as arrays is compiled once for all data of a
+    shape.
 
     Where prior and likelihood are symmetric under a change of labels, give a prior that is folded
     onto one ordering of the labels (zero elsewhere): proposals that leave it are refused, and the
