@@ -1,13 +1,15 @@
 """`auto` on targets whose log Z is known."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import nestedvi as nvi
 from tests.helpers.three_modes import LOG_Z, MODES, SHARES, three_modes
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,35 @@ def test_auto_finds_log_Z_and_every_mode(posterior):
     assert posterior.diagnosis == () and posterior.khat < 0.7 and posterior.ess > 800
 
 
+@pytest.mark.slow
 def test_few_particles_still_leave_some_to_fit():
     """`sample` takes 20 particles: a seventh of them is held out, not all."""
     posterior = nvi.sample(jax.random.key(0), three_modes, dim=2, num_particles=20)
     assert abs(posterior.log_Z - LOG_Z) < 5 * max(posterior.log_Z_stderr, 0.1)
+
+
+def regression(x, y):
+    """Known noise, so that the evidence is a Gaussian's."""
+    slopes = numpyro.sample("slopes", dist.Normal(0.0, 2.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ slopes, 0.5), obs=y)
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
+def test_a_regression_in_both_precisions(double):
+    """A whole answer: log Z and the means against closed forms, nothing in the diagnosis."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 3))
+    y = x @ np.array([1.0, -2.0, 0.5]) + 0.5 * rng.normal(size=30)
+    covariance = 4.0 * x @ x.T + 0.25 * np.eye(30)
+    exact = stats.multivariate_normal(np.zeros(30), covariance).logpdf(y)
+    mean = 4.0 * x.T @ np.linalg.solve(covariance, y)
+    with jax.enable_x64(double):
+        answer = nvi.sample(jax.random.key(1), regression, model_args=(x, y))
+        row = {row.name: row.values for row in answer.summary().rows}
+    assert answer.log_weights.dtype == (jnp.float64 if double else jnp.float32)
+    assert abs(answer.log_Z - exact) < 4 * answer.log_Z_stderr < 0.02
+    assert answer.diagnosis == () and answer.ess > 1900
+    for i in range(3):
+        found = row[f"slopes[{i}]"]
+        assert abs(found["mean"] - mean[i]) < 5 * found["sd"] / 1900**0.5
+    assert answer.cost.sampling == 0 and answer.timings["compilation"] > 0

@@ -57,8 +57,8 @@ def sample(
       particle, a density, or a NumPyro distribution.
     - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
     - `method`: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
-      adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for `num_steps` steps
-      (3000) unless it learns nothing.
+      adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
+      `num_steps` steps (3000) unless it learns nothing.
     - `num_levels`: how many densities lead to the target; the method's own number unless given.
       "smc" finds it.
     - `num_particles`: how many particles to return, from independent batches.
