@@ -215,8 +215,12 @@ FIRST_DENSITIES = {
 
 @pytest.mark.parametrize(
     ("name", "draws", "num"),
-    [(name, 2, 1) for name in FIRST_DENSITIES]
-    + [("mixture", draws, num) for draws, num in ((4, 1), (2, 4), (16, 4))],
+    [("mixture", 2, 1), ("mixture", 16, 4), ("student", 2, 1)]
+    + [
+        pytest.param(name, draws, num, marks=pytest.mark.slow)
+        for name in FIRST_DENSITIES
+        for draws, num in ((2, 1), (4, 1), (2, 4), (16, 4))
+    ],
 )
 def test_no_key_serves_two_purposes(name, draws, num):
     """E[Ẑ] = 1 for a normalised target, whatever q_1 does with its keys: were one of them the
