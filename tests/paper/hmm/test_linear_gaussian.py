@@ -106,6 +106,7 @@ def test_exact_messages_and_proposals_have_no_variance(x64):
     np.testing.assert_allclose(log_estimates(sampler, 3, 10), log_evidence(), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_training_cuts_the_variance():
     """A few hundred steps of the learned filter with a heuristic: log Ẑ varies five times less than
     the bootstrap filter's.
