@@ -8,18 +8,6 @@ import numpy as np
 import nestedvi as nvi
 
 
-def gaussian_pair(key, dim=1):
-    a, b = jax.random.split(key)
-
-    def scale(k):
-        return 0.1 * jax.random.normal(k, (dim,))
-
-    def kernel(k):
-        return nvi.kernels.GaussianKernel(0.8 + scale(k), scale(k), scale(k))
-
-    return nvi.Transition(kernel(a), kernel(b))
-
-
 def residual(dim):
     """A residual kernel away from its identity start: every layer matters, and both precisions get
     the same numbers.

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, check_shape
 
-__all__ = ["CorrelatedMixture", "DiagonalNormal", "GaussianMixture"]
+__all__ = ["CorrelatedMixture", "DiagonalNormal", "GaussianMixture", "inverse_roots"]
 
 
 class DiagonalNormal(AbstractSampleable):
@@ -91,6 +91,14 @@ class GaussianMixture(AbstractSampleable):
         return mean + np.sqrt(self.variance) * jax.random.normal(key_noise, mean.shape, mean.dtype)
 
 
+def inverse_roots(
+    roots: Float[Array, "components dim dim"],
+) -> Float[Array, "components dim dim"]:
+    """Inverses of lower triangular roots, one a component."""
+    unit = jnp.broadcast_to(jnp.eye(roots.shape[-1], dtype=roots.dtype), roots.shape)
+    return jax.scipy.linalg.solve_triangular(roots, unit, lower=True)
+
+
 class CorrelatedMixture(AbstractSampleable):
     """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry
     no gradient.
@@ -106,19 +114,14 @@ class CorrelatedMixture(AbstractSampleable):
         self.log_weights = jnp.asarray(log_weights, self.means.dtype)
 
     def precomputed(self) -> "CorrelatedMixture":
-        return CorrelatedMixture(self.means, self.roots, self.log_weights, self._inverses())
-
-    def _inverses(self) -> Float[Array, "components dim dim"]:
-        if self.inverses is not None:
-            return self.inverses
-        unit = jnp.broadcast_to(
-            jnp.eye(self.means.shape[1], dtype=self.roots.dtype), self.roots.shape
+        return CorrelatedMixture(
+            self.means, self.roots, self.log_weights, inverse_roots(self.roots)
         )
-        return jax.scipy.linalg.solve_triangular(self.roots, unit, lower=True)
 
     def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
         """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""
-        eps = jnp.einsum("mij,mj->mi", self._inverses(), z - self.means)
+        inverses = inverse_roots(self.roots) if self.inverses is None else self.inverses
+        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         log_weights = jax.nn.log_softmax(self.log_weights)
         return (

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.gaussian import inverse_roots
 from nestedvi.randomness import generator
 
 __all__ = ["StudentMixture"]
@@ -50,19 +51,13 @@ class StudentMixture(AbstractSampleable):
             self.log_weights,
             tails=self.tails,
             freedom=self.freedom,
-            inverses=self._inverses(),
+            inverses=inverse_roots(self.roots),
         )
-
-    def _inverses(self) -> Float[Array, "components dim dim"]:
-        if self.inverses is not None:
-            return self.inverses
-        unit = jnp.eye(self.means.shape[1], dtype=self.roots.dtype)
-        unit = jnp.broadcast_to(unit, self.roots.shape)
-        return jax.scipy.linalg.solve_triangular(self.roots, unit, lower=True)
 
     def log_gamma(self, z: Vector) -> Scalar:
         dim, nu = z.shape[0], self.freedom
-        eps = jnp.einsum("mij,mj->mi", self._inverses(), z - self.means)
+        inverses = inverse_roots(self.roots) if self.inverses is None else self.inverses
+        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
         square = jnp.sum(eps**2, axis=1)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-self.tails)
