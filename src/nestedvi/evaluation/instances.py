@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.devices import Devices, as_mesh, spread
 from nestedvi.particles.genealogy import distinct_ancestors
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
@@ -37,14 +38,14 @@ class InstanceEvaluation(NamedTuple):
 
 @eqx.filter_jit
 def _runs(
-    keys: Key,
-    program: Any,
-    data: PyTree,
+    items: tuple[Key, PyTree],
+    shared: tuple[Any, AbstractRefresh | None],
     num_particles: int,
     at_once: int,
-    refresh: Any,
     every: int,
 ):
+    program, refresh = shared
+
     def one(inputs):
         key, x = inputs
         if refresh is not None:
@@ -53,7 +54,7 @@ def _runs(
         result = run(key, program(x), num_particles)
         return result.log_Z_hat, result.ess, distinct_ancestors(result.ancestors)[0]
 
-    return jax.lax.map(one, (keys, data), batch_size=at_once)
+    return jax.lax.map(one, items, batch_size=at_once)
 
 
 def _num_distinct(eta: PyTree) -> Any:
@@ -74,12 +75,14 @@ def evaluate_instances(
     at_once: int | None = None,
     refresh: AbstractRefresh | None = None,
     every: int = 1,
+    devices: Devices = None,
 ) -> InstanceEvaluation:
     """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances
     side by side.
 
     With `refresh`, global variables are moved after every `every` states, and `distinct` counts
-    their values at the end.
+    their values at the end. `devices` is a number, a list or a mesh along `instances`, which share
+    the instances.
     """
     num = jax.tree.leaves(data)[0].shape[0]
     if num_particles < 1 or num < 1:
@@ -89,9 +92,14 @@ def evaluate_instances(
         )
     at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
     data = jax.tree.map(jnp.asarray, data)
-    log_Z, ess, distinct = _runs(
-        jax.random.split(key, num), program, data, num_particles, at_once, refresh, every
-    )
+    items, shared = (jax.random.split(key, num), data), (program, refresh)
+    mesh = as_mesh(devices, "instances")
+    if mesh is None:
+        log_Z, ess, distinct = _runs(items, shared, num_particles, at_once, every)
+    else:
+        log_Z, ess, distinct = spread(
+            _runs, mesh, "instances", items, shared, num_particles, at_once, every
+        )
     return InstanceEvaluation(
         np.asarray(log_Z), np.asarray(ess), np.asarray(distinct), num_particles
     )

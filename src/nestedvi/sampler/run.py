@@ -15,6 +15,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, on, put
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
@@ -95,6 +96,7 @@ def run(
     *,
     history: bool = False,
     draws: int = 1,
+    devices: Devices = None,
 ) -> Run:
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
     Compiled at the first call.
@@ -106,6 +108,8 @@ def run(
     - `draws`: how many particles the first level draws for each that goes on to the second. Where
       the moves are dear and q_1 is cheap, many draws from it make the first level's weights matter
       less. Those that go on are chosen systematically by weight, and log Ẑ is that of all.
+    - `devices`: a number, a list or a mesh along `particles` over which the one population is laid
+      out. Its arrays stay there; `nvi.devices.gather` brings them to one device.
     """
     num_particles, draws = operator.index(num_particles), operator.index(draws)
     if num_particles < 1 or draws < 1:
@@ -113,7 +117,12 @@ def run(
             f"A run needs at least one particle and one draw for each; got {num_particles} and"
             f" {draws}."
         )
-    return _run(key, sampler, num_particles, bool(history), draws)
+    mesh = as_mesh(devices, "particles")
+    if mesh is None:
+        return _run(key, sampler, num_particles, bool(history), draws)
+    check_divides(num_particles, "num_particles", mesh, "particles")
+    with on(mesh):
+        return _run(put(key, mesh), put(sampler, mesh), num_particles, bool(history), draws)
 
 
 class _FirstLevel(NamedTuple):
@@ -137,6 +146,7 @@ def _first_level(
     info = level_info(start, drawn, level_terms, draws > 1)
     if draws == 1:
         return _FirstLevel(drawn, info, drawn.log_w, jnp.arange(num_particles))
+    drawn = drawn._replace(log_w=everywhere(drawn.log_w))
     picks = systematic(jax.random.uniform(key_thin), normalise(drawn.log_w), num_particles)
     log_w = jnp.broadcast_to(log_Z_hat(drawn.log_w), (num_particles,))
     return _FirstLevel(take(drawn, picks, log_w), info, drawn.log_w, picks)

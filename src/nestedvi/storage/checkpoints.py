@@ -18,6 +18,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
+from nestedvi.devices import to_host
 from nestedvi.errors import CheckpointError, NestedviWarning
 
 __all__ = ["Checkpoints"]
@@ -64,13 +65,17 @@ class Checkpoints:
         """
         if step in self._manager.all_steps():
             return
-        arrays = [np.asarray(x) for x in jax.tree.leaves(tree)]
+        # An array that lies on several machines is written by all of them, each its own part.
+        arrays = [
+            x if isinstance(x, jax.Array) and not x.is_fully_addressable else np.asarray(x)
+            for x in jax.tree.leaves(tree)
+        ]
         # An empty array cannot be stored; its shape is in the fingerprint's template.
         state = {f"{i:05d}": x for i, x in enumerate(arrays) if x.size}
         meta = {
             "fingerprint": self.fingerprint,
             "fingerprint_digest": _digest_json(self.fingerprint),
-            "digests": {name: _digest(x) for name, x in state.items()},
+            "digests": {name: _digest(to_host(x)) for name, x in state.items()},
         }
         try:
             self._manager.save(

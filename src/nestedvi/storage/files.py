@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from nestedvi.distributed import is_first
+
 __all__ = ["output_folder", "provenance", "to_json", "write_atomic", "write_json", "write_text"]
 
 _PACKAGES = ("nestedvi", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
@@ -39,7 +41,11 @@ def output_folder(path: str | Path) -> Path:
 
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Calls `write` with a temporary name beside `path`, then renames it into place."""
+    """Calls `write` with a temporary name beside `path`, then renames it into place. Of several
+    processes only the first one does.
+    """
+    if not is_first():
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.devices import to_host
+from nestedvi.distributed import agree, is_first, num_processes, one_sentence_if_lost
 from nestedvi.errors import CheckpointError, NonFiniteGradientError
 from nestedvi.progress import as_reporter
 from nestedvi.storage.checkpoints import Checkpoints
@@ -61,8 +63,14 @@ def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
     store = None
     if options.checkpoint is not None:
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
+    goes_on = (
+        "Nothing was kept; with checkpoint=… the same call would go on from the last one."
+        if store is None
+        else f"Start all processes again: they go on from the last checkpoint in {store.folder}."
+    )
     try:
-        return _loop(key, learner, state, store, options)
+        with one_sentence_if_lost(goes_on):
+            return _loop(key, learner, state, store, options)
     finally:
         if store is not None:
             store.close()
@@ -91,6 +99,17 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, previous)
 
 
+@contextmanager
+def _stop_all_together(asked: threading.Event) -> Iterator[None]:
+    """A reporter of one process that is asked to stop stops all of them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if num_processes() == 1:
+            raise
+        asked.set()
+
+
 class _History:
     """The record of all steps so far, in the chunks they came in."""
 
@@ -98,7 +117,7 @@ class _History:
         self.parts: list[Any] = []
 
     def add(self, info: Any, count: int) -> Any:
-        part = jax.tree.map(lambda x: np.asarray(x)[:count], info)
+        part = jax.tree.map(lambda x: x[:count], to_host(info))
         self.parts.append(part)
         return part
 
@@ -136,7 +155,7 @@ def _loop(
     store: Checkpoints | None,
     options: LoopOptions,
 ) -> Training:
-    num_steps, reporter = options.num_steps, as_reporter(options.progress)
+    num_steps, reporter = options.num_steps, as_reporter(options.progress if is_first() else False)
     done, history, before = 0, _History(), 0.0
     if store is not None:
         done, state, history.parts, before = _resume(store, learner, state, key)
@@ -145,14 +164,15 @@ def _loop(
                 f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask"
                 f" for at least {done}, or use another folder."
             )
-    count, began, saved = 8, time.perf_counter(), time.perf_counter()
+    state, inputs, there = learner.place(key, state)
+    stopping, count, began, saved = False, 8, time.perf_counter(), time.perf_counter()
 
     def spent():
         return before + time.perf_counter() - began
 
     def save():
         if store is not None:
-            store.save(done, (state, history.whole(), np.array([spent()])))
+            store.save(done, (learner.whole(state), history.whole(), np.array([spent()])))
 
     reporter.start(num_steps, done)
     try:
@@ -161,24 +181,29 @@ def _loop(
             while done < num_steps:
                 tick = time.perf_counter()
                 count = min(count, CHUNK, num_steps - done)
-                state, info = jax.block_until_ready(
-                    learner.chunk(key, state, learner.inputs, done, count)
-                )
+                with learner.on_devices():
+                    state, info = jax.block_until_ready(
+                        learner.chunk(there, state, inputs, done, count)
+                    )
                 part, elapsed = history.add(info, count), time.perf_counter() - tick
                 done += count
                 _check_streak(learner, state, options.max_nonfinite)
                 if compiled or done == num_steps:
-                    reporter.update(
-                        done, steps_per_second=count / elapsed, **learner.measures(part)
-                    )
+                    with _stop_all_together(asked):
+                        reporter.update(
+                            done, steps_per_second=count / elapsed, **learner.measures(part)
+                        )
+                # Clocks and signals differ between processes.
+                since = time.perf_counter() - saved
+                stopping, (elapsed, since) = agree(asked.is_set(), elapsed, since)
                 if compiled:
                     pace.append(elapsed / count)
                     count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
                 compiled = True
-                if time.perf_counter() - saved > options.checkpoint_seconds:
+                if since > options.checkpoint_seconds:
                     save()
                     saved = time.perf_counter()
-                if asked.is_set() and done < num_steps:
+                if stopping and done < num_steps:
                     where = (
                         f"; {store.folder} holds step {done}, the same call goes on from there"
                         if store is not None
@@ -188,20 +213,23 @@ def _loop(
             save()
     except KeyboardInterrupt:
         # Ours, or a reporter's that was asked to stop: the state is that of the last whole chunk.
-        if history.parts:
+        # One process alone cannot save what lies on several.
+        if history.parts and (stopping or num_processes() == 1):
             save()
         raise
     finally:
         reporter.stop()
+    state = learner.whole(state)
     record = history.whole() if history.parts else _empty_record(learner, state, key, 0)
     step_seconds = float(np.median(pace)) if pace else float("nan")
-    return Training(
-        learner.learned(state), record, np.asarray(state.skipped), done, spent(), step_seconds
-    )
+    learned = learner.learned(state)
+    if learner.placement is not None:
+        learned = jax.tree.map(jnp.asarray, to_host(learned))
+    return Training(learned, record, to_host(state.skipped), done, spent(), step_seconds)
 
 
 def _check_streak(learner: AbstractLearner, state: State, max_nonfinite: int) -> None:
-    streak = np.asarray(state.longest)
+    streak = to_host(state.longest)
     if (streak < max_nonfinite).all():
         return
     level = int(np.argmax(streak.reshape(-1, streak.shape[-1]).max(axis=0))) + 1
