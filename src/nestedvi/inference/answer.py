@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
@@ -70,7 +71,7 @@ class Request:
 
     `num_levels` and `num_steps` are None where the user gave none: each way of answering has
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
-    may start from it or ignore it.
+    may start from it or ignore it. The devices of `mesh` share independent batches.
     """
 
     density: AbstractDensity
@@ -82,6 +83,7 @@ class Request:
     progress: Any = False
     prior: PriorDraws | None = None
     names: tuple[str, ...] = ()
+    mesh: Mesh | None = None
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

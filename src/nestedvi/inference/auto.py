@@ -48,7 +48,9 @@ def answer_auto(key: Key, request: Request) -> Answer:
         quick = quick_base(key_quick, target, request.dim, pilot)
         if quick.accepted and request.num_levels is None:
             stages.begin("importance sampling")
-            answer = answer_by_importance(key_answer, quick, target, request.num_particles)
+            answer = answer_by_importance(
+                key_answer, quick, target, request.num_particles, request.mesh
+            )
             if pilot is not None:
                 share = num / request.num_particles
                 answer = answer.with_search(share * pilot.gradients, share * pilot.values)

@@ -3,9 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
+from nestedvi.devices import spread
 from nestedvi.inference.answer import Answer
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.sampler.checks import check_run
@@ -15,9 +17,21 @@ from nestedvi.sampler.run import Run, run
 __all__ = ["answer_from_runs", "run_batches"]
 
 
+def run_batches(
+    keys: Key,
+    sampler: NestedSampler,
+    num_particles: int,
+    draws: int = 1,
+    mesh: Mesh | None = None,
+) -> Run:
+    """A run of `num_particles` for each key, stacked. The devices of a mesh share the keys."""
+    if mesh is None:
+        return _runs(keys, sampler, num_particles, draws)
+    return spread(_runs, mesh, "batches", keys, sampler, num_particles, draws)
+
+
 @eqx.filter_jit
-def run_batches(keys: Key, sampler: NestedSampler, num_particles: int, draws: int = 1) -> Run:
-    """A run of `num_particles` for each key, stacked."""
+def _runs(keys: Key, sampler: NestedSampler, num_particles: int, draws: int) -> Run:
     # One after the other: less to compile than side by side.
     return jax.lax.map(lambda k: run(k, sampler, num_particles, draws=draws), keys)
 

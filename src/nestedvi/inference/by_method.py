@@ -50,7 +50,8 @@ def answer_by_method(key: Key, request: Request) -> Answer:
             "progress": request.progress,
         }
         sampler = fit(key_fit, sampler, objective, **training).sampler
-    runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
+    keys, per_batch = jax.random.split(key_run, _BATCHES), -(-num_particles // _BATCHES)
+    runs = run_batches(keys, sampler, per_batch, mesh=request.mesh)
     diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
         diagnosis=diagnosis, sampler=sampler

@@ -95,7 +95,8 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
             break
     stages.begin("frozen run")
     sampler = freeze(base, target, run, request.num_levels or _LEVELS)
-    runs = run_batches(jax.random.split(keys[-1], _BATCHES), sampler, -(-num // _BATCHES), _DRAWS)
+    batch_keys, per_batch = jax.random.split(keys[-1], _BATCHES), -(-num // _BATCHES)
+    runs = run_batches(batch_keys, sampler, per_batch, _DRAWS, request.mesh)
     stages.done(log_Z=log_Z_hat(runs.log_Z_hat))
     answer = answer_from_runs(runs, target, num)
     moves = sampler.num_levels - 1

@@ -5,15 +5,17 @@ fitted to its own weighted draws. What is accepted is judged by the share of dra
 sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible way.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.student import StudentMixture
+from nestedvi.devices import spread
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
 from nestedvi.fitting.modes import Modes, find_modes
@@ -160,9 +162,15 @@ def _agrees(trial: Trial, pilot: Tempering | None) -> bool:
 
 
 def answer_by_importance(
-    key: Key, quick: QuickBase, target: Pullback, num_particles: int
+    key: Key,
+    quick: QuickBase,
+    target: Pullback,
+    num_particles: int,
+    mesh: Mesh | None = None,
 ) -> Answer:
-    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights."""
+    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights. The
+    devices of a mesh share the draws.
+    """
     trial = quick.trial
     assert trial is not None
     dim = trial.base.means.shape[1]
@@ -172,7 +180,7 @@ def answer_by_importance(
     particles, log_Z, weights, ancestors = [], [], [], 0
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [draw_weighted(one, trial.base, target, num) for one in keys]
+        drawn = [_draw(one, trial.base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([np.asarray(w, np.float64) for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
         particles.append(np.concatenate([np.asarray(z) for z, _ in drawn])[picks])
@@ -195,3 +203,14 @@ def answer_by_importance(
         cost=Cost(quick.gradients / num_particles, 0.0, total / num_particles),
         drawn_log_w=log_ratio,
     )
+
+
+def _draw(key: Key, base: StudentMixture, target: Pullback, num: int, mesh: Mesh | None) -> Any:
+    if mesh is None:
+        return draw_weighted(key, base, target, num)
+    z = base.sample_many(key, num)
+    return z, spread(_weigh, mesh, "batches", z, (base, target))
+
+
+def _weigh(z: Any, shared: tuple[StudentMixture, Pullback]) -> Any:
+    return weigh(*shared, z)

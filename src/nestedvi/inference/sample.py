@@ -10,9 +10,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
+from nestedvi.devices import Devices, as_mesh
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.inference.answer import AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
@@ -46,6 +48,7 @@ def sample(
     num_steps: int | None = None,
     progress: Any = False,
     cache: bool | str | Path = False,
+    devices: Devices = None,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
@@ -65,6 +68,8 @@ def sample(
     - `num_steps`: of training, for rows of the methods table that learn.
     - `cache`: True keeps compiled programs on disk, in the user's cache folder or a folder given
       here: a new process then does not compile what an earlier one did.
+    - `devices`: a number or a list of devices, which share the independent batches; all there are
+      by default. The particles are the same on any number.
 
     What is compiled is kept: the same model or function answers again without compiling, also for
     other data of the same shapes.
@@ -106,6 +111,7 @@ def sample(
         progress,
         problem.prior,
         problem.names,
+        _mesh(devices),
     )
     result = answer(key, request)
     samples = _finish_all(problem.finish, result.z)
@@ -118,6 +124,12 @@ def sample(
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
+
+
+def _mesh(devices: Devices) -> Mesh | None:
+    if devices is None and jax.device_count() > 1:
+        devices = jax.devices()
+    return as_mesh(devices, "batches")
 
 
 @eqx.filter_jit

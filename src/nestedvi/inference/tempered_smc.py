@@ -8,11 +8,13 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.devices import in_turns
 from nestedvi.fitting.directions import whiten
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
 from nestedvi.particles.weights import log_Z_hat_stderr
+from nestedvi.precision import in_full_precision
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
@@ -47,13 +49,16 @@ def answer_smc(key: Key, request: Request) -> Answer:
         )
         runs = []
         stages.begin("tempering")
-        for k in split_on_host(key_run, _BATCHES):
-            runs.append(
-                tempering(
-                    k, base, target, _FINE, num_particles=per_batch, step_size=coarse.step_size
-                )
+
+        @in_full_precision
+        def temper(k: Key) -> Tempering:
+            return tempering(
+                k, base, target, _FINE, num_particles=per_batch, step_size=coarse.step_size
             )
-            stages.done(log_Z=runs[-1].log_Z_hat)
+
+        for one in in_turns(temper, split_on_host(key_run, _BATCHES), request.mesh):
+            runs.append(one)
+            stages.done(log_Z=one.log_Z_hat)
     z = jnp.concatenate([f.z for f in runs])
     estimates = np.array([f.log_Z_hat for f in runs])
     log_Z, between = log_Z_hat_stderr(estimates)
