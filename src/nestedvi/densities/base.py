@@ -12,6 +12,8 @@ from typing import Any, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
@@ -25,7 +27,22 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "check_shape",
+    "in_pieces",
 ]
+
+
+# Densities of many particles are asked for in pieces of one size, so that one program serves any
+# number of them.
+_PIECE = 512
+
+
+def in_pieces(z: np.ndarray, size: int) -> list[np.ndarray]:
+    """Rows in pieces of `size`, the last one filled up with copies of its last row."""
+    pieces = [z[i : i + size] for i in range(0, len(z), size)]
+    short = size - len(pieces[-1])
+    if short:
+        pieces[-1] = np.concatenate([pieces[-1], np.repeat(pieces[-1][-1:], short, axis=0)])
+    return pieces
 
 
 class AbstractDensity(eqx.Module):
@@ -65,6 +82,20 @@ class AbstractSampleable(AbstractDensity):
         a loop would wait for the compiler.
         """
         return _sample_many(key, self, num)
+
+    def log_prob_many(self, z: Particle) -> np.ndarray:
+        """log π of many particles, as an array on the host. A density of a few matrix products may
+        compute it there.
+        """
+        z = np.asarray(z)
+        pieces = [_log_prob_many(self, jnp.asarray(piece)) for piece in in_pieces(z, _PIECE)]
+        return np.concatenate([np.asarray(x, np.float64) for x in pieces])[: len(z)]
+
+
+@eqx.filter_jit
+def _log_prob_many(density: AbstractSampleable, z: Particle) -> Array:
+    ready = density.precomputed()
+    return jax.vmap(ready.log_gamma)(z) - ready.log_Z
 
 
 @eqx.filter_jit

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +50,8 @@ class NumpyroModel(AbstractDensity):
     # become traced leaves of it.
     _log_joint: Callable[[Sites], Scalar]
     _constrain: Callable[[Sites], Sites]
-    _draw_all: Callable[[Key], Sites]
+    draw: Callable[[Key], Sites]
+    _draw_all: Callable[[Key], Sites] | None
     example: Sites
     name: str
     improper: tuple[str, ...]
@@ -79,9 +81,8 @@ class NumpyroModel(AbstractDensity):
         self.improper = tuple(name for name, site in latent.items() if _is_improper(site["fn"]))
         self._log_joint = lambda z: -potential_energy(model, args, kwargs, z)
         self._constrain = partial(constrain_fn, model, args, kwargs, return_deterministic=True)
-        self._draw_all = jax.vmap(
-            lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs)))
-        )
+        self.draw = lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs)))
+        self._draw_all = None
 
     def log_gamma(self, z: Sites) -> Scalar:
         """log p(x, T(z)) + log |det ∂T/∂z|."""
@@ -90,6 +91,12 @@ class NumpyroModel(AbstractDensity):
     def constrain(self, z: Sites) -> Sites:
         """Every latent site in its own support, and every deterministic site."""
         return self._constrain(z)
+
+    def drawing_with(self, draw_all: Callable[[Key], Sites]) -> "NumpyroModel":
+        """The same model, with a compiled program in place of `draw` for many keys."""
+        return eqx.tree_at(
+            lambda model: model._draw_all, self, draw_all, is_leaf=lambda x: x is None
+        )
 
     def prior_draws(self, key: Key, num: int) -> Sites | None:
         """`num` unconstrained draws of the latent sites as the model samples them, data and factors
@@ -100,7 +107,8 @@ class NumpyroModel(AbstractDensity):
         """
         if self.improper:
             return None
-        draws = self._draw_all(jax.random.split(key, num))
+        draw_all = jax.vmap(self.draw) if self._draw_all is None else self._draw_all
+        draws = draw_all(jax.random.split(key, num))
         inside = np.ones(num, dtype=bool)
         for x in draws.values():
             inside &= np.isfinite(np.asarray(x)).reshape(num, -1).all(axis=1)

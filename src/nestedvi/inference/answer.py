@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -19,8 +20,9 @@ from nestedvi.methods import Method
 
 __all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
 
+_PIECE = 500
 # (key, num) -> num draws of the prior, in the coordinates of the density.
-PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
+PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
 
 
 class Cost(NamedTuple):
@@ -41,11 +43,12 @@ class Answer(NamedTuple):
     many in each but the last. `num_ancestors` is how many first draws they descend from.
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
-    that could tell: `weighted` is False.
+    that could tell: `weighted` is False. `exact` says that the weights are those of the density in
+    double precision already.
     """
 
-    z: Float[Array, "particles dim"]
-    log_w: LogWeights
+    z: Float[Array, "particles dim"] | np.ndarray
+    log_w: LogWeights | np.ndarray
     log_Z: float
     log_Z_stderr: float
     num_batches: int = 1
@@ -56,6 +59,7 @@ class Answer(NamedTuple):
     drawn_log_w: LogWeights | np.ndarray | None = None
     weighted: bool = True
     timings: Mapping[str, float] = MappingProxyType({})
+    exact: bool = False
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""
@@ -70,7 +74,8 @@ class Request:
 
     `num_levels` and `num_steps` are None where the user gave none: each way of answering has
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
-    may start from it or ignore it.
+    may start from it or ignore it. `exact` is the density in double precision, where that is not
+    what `density` is in already.
     """
 
     density: AbstractDensity
@@ -82,6 +87,15 @@ class Request:
     progress: Any = False
     prior: PriorDraws | None = None
     names: tuple[str, ...] = ()
+    exact: AbstractDensity | None = None
+
+    @property
+    def piece(self) -> int:
+        """Particles that are moved at once. Programs for one number serve runs of any number; an
+        accelerator is best at all of them together.
+        """
+        few = min(_PIECE, self.num_particles)
+        return few if jax.default_backend() == "cpu" else self.num_particles
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

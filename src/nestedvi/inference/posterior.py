@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.inference.answer import Answer, Cost
@@ -45,7 +45,7 @@ class Posterior(NamedTuple):
     """
 
     samples: PyTree
-    log_weights: Float[Array, " particles"]
+    log_weights: Float[np.ndarray, " particles"]
     log_Z: float
     log_Z_stderr: float
     ess: float
@@ -77,8 +77,8 @@ class Posterior(NamedTuple):
         if num < 1:
             raise ValueError(f"At least one draw; got num = {num}.")
         key_comb, key_order = jax.random.split(key)
-        index = systematic(jax.random.uniform(key_comb), normalise(self.log_weights), num)
-        index = jax.random.permutation(key_order, index)
+        index = systematic(float(jax.random.uniform(key_comb)), normalise(self.log_weights), num)
+        index = np.asarray(jax.random.permutation(key_order, index))
         return jax.tree.map(lambda x: x[index], self.samples)
 
     def summary(self) -> Summary:
@@ -186,17 +186,18 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
     """A posterior from samples in the user's form and the answer that they are from, with its
     effective sample size, k̂ and diagnosis; `remarks` are what was known before the weights."""
     log_w, log_Z, stderr = (
-        jnp.asarray(answer.log_w),
+        np.asarray(answer.log_w, np.float64),
         float(answer.log_Z),
         float(answer.log_Z_stderr),
     )
-    size = float(ess(np.asarray(log_w)))
+    size = float(ess(log_w))
     if answer.num_ancestors is not None:
         size = min(size, float(answer.num_ancestors))
     weights = [w for w in (log_w, answer.drawn_log_w) if w is not None and answer.weighted]
     # Few particles have too few large weights for a k̂ of their own: what there is counts.
     tail = max((k for k in map(khat, weights) if not np.isnan(k)), default=float("nan"))
-    rounding = abs(log_Z) * float(jnp.finfo(log_w.dtype).eps)
+    digits = np.float64 if answer.exact else jnp.result_type(float)
+    rounding = abs(log_Z) * float(jnp.finfo(digits).eps)
     diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail, rounding))
     batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
     return Posterior(

@@ -3,8 +3,10 @@ way back. It runs no sampler.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +14,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
+from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError
 from nestedvi.inference.answer import PriorDraws
+from nestedvi.inference.exact import in_double
 from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import trace
+from nestedvi.inference.traced import Traced, trace
 
 __all__ = ["Problem", "make_problem"]
 
@@ -37,7 +41,8 @@ def _on_vectors(
 
 class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
-    draws of the prior where there is one, and what has to be said before anything is run."""
+    draws of the prior where there is one, what has to be said before anything is run, and the
+    density in double precision where it is not and can be."""
 
     density: AbstractDensity
     dim: int
@@ -45,6 +50,7 @@ class Problem(NamedTuple):
     finish: Callable[[Vector], PyTree]
     prior: PriorDraws | None = None
     remarks: tuple[str, ...] = ()
+    exact: AbstractDensity | None = None
 
 
 def make_problem(
@@ -105,7 +111,11 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
             "This NumpyroModel holds its data already: leave out model_args and model_kwargs."
         )
     flat, unravel = ravel_pytree(model.example)
-    draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
+    draws = None
+    if not model.improper:
+        # Traced as the density is: the same model draws again without compiling.
+        drawing = model.drawing_with(partial(_draw_all, trace(model.draw, jax.random.key(0))))
+        draws = lambda key, num: _ravel_all(drawing.prior_draws(key, num))  # noqa: E731
     remarks: tuple[str, ...] = ()
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
@@ -123,11 +133,19 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
         finish,
         draws,
         remarks,
+        in_double(model, model.example),
     )
 
 
-def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
-    return jax.vmap(lambda x: ravel_pytree(x)[0])(draws)
+@eqx.filter_jit
+def _draw_all(draw: Traced, keys: Key) -> PyTree:
+    return jax.vmap(draw)(keys)
+
+
+def _ravel_all(draws: PyTree) -> Float[np.ndarray, "particles dim"]:
+    # As `ravel_pytree` orders them, with nothing to compile.
+    rows = [np.asarray(x).reshape(len(x), -1) for x in jax.tree.leaves(draws)]
+    return np.concatenate(rows, axis=1)
 
 
 def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) -> Problem:
@@ -158,7 +176,11 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")
     return Problem(
-        _on_vectors(density, unravel, flat.size), flat.size, _names(like), trace(unravel, flat)
+        _on_vectors(density, unravel, flat.size),
+        flat.size,
+        _names(like),
+        trace(unravel, flat),
+        exact=in_double(density, like),
     )
 
 

@@ -8,15 +8,13 @@ does. `RunawayError` is raised here and nowhere else.
 
 from typing import NoReturn
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.errors import DensityError
+from nestedvi.fitting.draws import log_values
 from nestedvi.randomness import generator
 
 __all__ = ["RunawayError", "check_width", "settle"]
@@ -24,7 +22,7 @@ __all__ = ["RunawayError", "check_width", "settle"]
 _PARTICLES, _MAX_ROUNDS = 500, 60
 # It is growth when a width is this much above what it was _WINDOW rounds ago: four standard errors
 # of 500 particles.
-_WINDOW, _GROWTH = 3, 1.3
+_WINDOW, _GROWTH = 5, 1.3
 # Beyond doubt when a width has grown a million times and to a million; a case of doubt after the
 # last round when both are 30.
 _CERTAIN, _DOUBTFUL = 1e6, 30.0
@@ -50,7 +48,7 @@ def _refuse(
 
 
 def check_width(
-    target: Pullback, z: Float[Array, "particles dim"], names: tuple[str, ...] = ()
+    target: Pullback, z: Float[Array, "particles dim"] | np.ndarray, names: tuple[str, ...] = ()
 ) -> None:
     """Raises `RunawayError` if a search, which began with a width of about one, ended so wide that
     it must have followed a flat direction.
@@ -62,7 +60,10 @@ def check_width(
 
 
 def settle(
-    key: Key, target: Pullback, z: Float[Array, "particles dim"], names: tuple[str, ...] = ()
+    key: Key,
+    target: Pullback,
+    z: Float[Array, "particles dim"] | np.ndarray,
+    names: tuple[str, ...] = (),
 ) -> tuple[Float[np.ndarray, "particles dim"], int]:
     """500 of the particles after they moved until their widths settled, and how many values of the
     density that took; raises `RunawayError` if they spread without end.
@@ -79,8 +80,7 @@ def settle(
     def log_gamma(points: np.ndarray) -> np.ndarray:
         nonlocal values
         values += num
-        found = np.asarray(_values(target, jnp.asarray(points, dtype)), np.float64)
-        return np.nan_to_num(found, nan=-np.inf, neginf=-np.inf)
+        return np.nan_to_num(log_values(target, points.astype(dtype)), nan=-np.inf, neginf=-np.inf)
 
     # Medians, which heavy but proper tails leave alone; from where the particles began, so that
     # drifting away is growth too.
@@ -117,8 +117,3 @@ def settle(
 def _num_moves(dim: int) -> int:
     """In a round."""
     return min(max(10, dim // 2), 50)
-
-
-@eqx.filter_jit
-def _values(target: Pullback, z: Float[Array, "particles dim"]) -> Array:
-    return jax.vmap(target.log_gamma)(z)

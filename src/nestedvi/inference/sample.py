@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
@@ -17,6 +18,7 @@ from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.inference.answer import AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
+from nestedvi.inference.exact import answer_exactly, missing_values
 from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import make_problem
 from nestedvi.inference.tempered_smc import answer_smc
@@ -106,9 +108,11 @@ def sample(
         progress,
         problem.prior,
         problem.names,
+        problem.exact,
     )
-    result = answer(key, request)
-    samples = _finish_all(problem.finish, result.z)
+    result = answer_exactly(answer, key, request)
+    result = result._replace(diagnosis=(*result.diagnosis, *missing_values(result, request)))
+    samples = _finish_all(problem.finish, jnp.asarray(result.z, jnp.result_type(float)))
     posterior = make_posterior(samples, result, problem.remarks)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(

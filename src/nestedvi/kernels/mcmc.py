@@ -37,12 +37,13 @@ def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
 
 
 def metropolis(
-    key: Key, z: Particle, log_z: Array, proposal: Particle, log_proposal: Array
+    log_uniform: Array, z: Particle, log_z: Array, proposal: Particle, log_proposal: Array
 ) -> tuple[Particle, Array, Array]:
-    """Accepts or refuses symmetric proposals: where the particles are, their log density, and who
-    was accepted. For one particle, or for as many at once as the log densities have entries.
+    """Accepts or refuses symmetric proposals by logs of uniforms: where the particles are, their
+    log density, and who was accepted. For one particle, or for as many at once as the log densities
+    have entries.
     """
-    accept = jnp.log(jax.random.uniform(key, jnp.shape(log_z))) < log_proposal - log_z
+    accept = log_uniform < log_proposal - log_z
 
     def choose(new, old):
         return jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - accept.ndim)), new, old)
@@ -96,7 +97,8 @@ class RandomWalk(AbstractInvariantMove):
                 ],
             )
             log_proposal = log_gamma(proposal)
-            return metropolis(key_accept, z, log_density, proposal, log_proposal)[:2], None
+            log_uniform = jnp.log(jax.random.uniform(key_accept))
+            return metropolis(log_uniform, z, log_density, proposal, log_proposal)[:2], None
 
         start = z_prev, log_gamma(z_prev)
         (z, _), _ = jax.lax.scan(step, start, jax.random.split(key, self.steps))
