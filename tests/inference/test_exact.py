@@ -49,7 +49,7 @@ def test_weights_become_those_of_the_exact_density():
     with double_precision():
         exact = Density(lambda z: -0.5 * z[0] ** 2)
     rough = Density(lambda z: -0.5 * z[0] ** 2 + noise(z))
-    answer = Answer(z, np.full(40, 2.0), 2.0, 0.001, num_batches=4)
+    answer = Answer(z, np.full(40, 2.0), 2.0, 0.0001, num_batches=4)
     request = Request(rough, 1, exact=exact)
     after = make_exact(answer, request)
     off = -np.asarray(jax.vmap(noise)(z), np.float64)
@@ -57,7 +57,7 @@ def test_weights_become_those_of_the_exact_density():
     assert after.log_Z == pytest.approx(2 + np.log(np.exp(off).mean()), abs=1e-5)
     Z_hat = np.exp(off).reshape(4, 10).mean(axis=1)
     stderr = Z_hat.std(ddof=1) / 2 / Z_hat.mean()
-    assert after.log_Z_stderr == pytest.approx(stderr, rel=1e-3) and after.exact
+    assert after.log_Z_stderr == pytest.approx(max(stderr, 0.0001), rel=1e-3) and after.exact
 
 
 def test_nan_among_the_particles_is_said():

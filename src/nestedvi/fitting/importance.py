@@ -16,6 +16,7 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.gaussian import squares_on_host
 from nestedvi.densities.student import StudentMixture, log_radial
+from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
@@ -85,19 +86,16 @@ def _fit_component(
     mean, scatter = _moments(z[half], w_fit, pull[half])
     old = before @ before.T
     scores = [
-        _mean_log_density(z[~half], w_held, pull[~half], mean, _root(t * scatter + (1 - t) * old))
+        _mean_log_density(
+            z[~half], w_held, pull[~half], mean, covariance_root(t * scatter + (1 - t) * old)
+        )
         for t in _TRUST
     ]
     # Twice the draws are worth twice the trust, in the odds.
     t = _TRUST[int(np.argmax(scores))]
     t = 2 * t / (1 + t)
     mean, scatter = _moments(z, w_bar, pull)
-    return mean, _root(t * scatter + (1 - t) * old)
-
-
-def _root(covariance: np.ndarray) -> np.ndarray:
-    ridge = 1e-10 * np.trace(covariance) / len(covariance) + 1e-30
-    return np.linalg.cholesky(covariance + ridge * np.eye(len(covariance)))
+    return mean, covariance_root(t * scatter + (1 - t) * old)
 
 
 def refit(base: StudentMixture, z: np.ndarray, log_ratio: np.ndarray) -> StudentMixture:

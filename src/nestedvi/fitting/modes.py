@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from nestedvi.densities.base import AbstractDensity, in_pieces
 from nestedvi.fitting.climb import climb
+from nestedvi.fitting.directions import lower_root
 
 __all__ = ["Modes", "find_modes"]
 
@@ -86,8 +87,7 @@ class _Counted:
 def _inverse_root(hessian: np.ndarray) -> np.ndarray:
     """A lower root of the inverse, with flat and rising directions given the largest width."""
     values, vectors = np.linalg.eigh(hessian)
-    covariance = (vectors / np.maximum(values, _WIDEST**-2.0)) @ vectors.T
-    return np.linalg.cholesky((covariance + covariance.T) / 2)
+    return lower_root(np.maximum(values, _WIDEST**-2.0) ** -0.5, vectors)
 
 
 def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:

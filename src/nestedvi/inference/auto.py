@@ -8,6 +8,8 @@ mixture at the modes is where tempering starts. What is reported comes from a sa
 and from fresh draws, so that Ẑ is unbiased.
 """
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 
@@ -48,7 +50,7 @@ def answer_auto(key: Key, request: Request) -> Answer:
         else:
             target, pilot = first_coordinates(key_pilot, request), None
         stages.begin("modes")
-        with double_precision():
+        with nullcontext() if request.exact is None else double_precision():
             exactly = exact_target(target, request.exact)
             quick = quick_base(key_quick, exactly, request.dim, pilot)
             answer = None

@@ -21,7 +21,7 @@ from nestedvi.errors import ModelCallError
 from nestedvi.inference.answer import PriorDraws
 from nestedvi.inference.exact import in_double
 from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import Traced, trace
+from nestedvi.inference.traced import Traced, constants_apart, trace
 
 __all__ = ["Problem", "make_problem"]
 
@@ -64,6 +64,17 @@ def make_problem(
     """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log
     density, else a NumPyro model.
     """
+    with constants_apart():
+        return _make_problem(thing, model_args, model_kwargs, dim, example)
+
+
+def _make_problem(
+    thing: Any,
+    model_args: Iterable[Any],
+    model_kwargs: Mapping[str, Any] | None,
+    dim: int | None,
+    example: PyTree,
+) -> Problem:
     model_args = tuple(model_args)
     has_data = bool(model_args) or bool(model_kwargs)
     if dim is not None and example is not None:

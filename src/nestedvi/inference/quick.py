@@ -15,6 +15,7 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.densities.student import StudentMixture
+from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
 from nestedvi.fitting.modes import Modes, find_modes
@@ -31,8 +32,10 @@ __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 _SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.03
 # Fitting goes on up to this share.
 _GOOD = 0.6
-# Climbs begin at this many places; where they end at several modes, there are up to so many more.
-_STARTS, _MORE_STARTS, _MOST_MODES = 64, 30 * 64, 60
+# Climbs begin at this many places. Where they end at several modes there are more of them, for each
+# mode at least the second number: one that is found half as often as the others is then missed
+# once in 10⁵ times.
+_STARTS, _STARTS_A_MODE, _MOST_MODES = 64, 25, 60
 # Widths of the places in units of the search: near ones, and far ones for what those are blind to.
 _WIDTHS = (0.5, 2.0, 8.0)
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
@@ -74,7 +77,8 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     rng = generator(key_starts)
     particles = None if pilot is None else np.asarray(pilot.z, np.float64)
     modes = _search_modes(rng, target, dim, particles)
-    if not len(modes.z):
+    # With as many modes as are kept there are more: no mixture of them will do.
+    if not 0 < len(modes.z) < _MOST_MODES:
         return QuickBase(None, False, modes.gradients, 0)
     dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
     base = base_at_modes(modes, dtype)
@@ -113,24 +117,20 @@ def _search_modes(
     rng: np.random.Generator, target: Pullback, dim: int, particles: np.ndarray | None
 ) -> Modes:
     """Modes above places around the origin and above the pilot's particles. Where there are
-    several, climbs from places as wide apart as those known find more, until a set finds none.
+    several, climbs from places as wide apart as those known find more, until there were
+    enough of them.
     """
     starts = rng.normal(size=(_STARTS, dim)) * np.resize(_WIDTHS, _STARTS)[:, None]
     if particles is not None:
         half = _STARTS // 2
         starts[:half] = particles[rng.integers(len(particles), size=half)]
     modes = find_modes(target, starts, most=_MOST_MODES)
-    gradients = modes.gradients
-    for _ in range(_MORE_STARTS // _STARTS):
-        num = len(modes.z)
-        if num < 2 or num == _MOST_MODES:
-            break
-        centre, spread = modes.z.mean(axis=0), modes.z.std(axis=0) + 1.0
+    gradients, done = modes.gradients, 0
+    while 1 < len(modes.z) < _MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
+        centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
         starts = centre + spread * rng.normal(size=(_STARTS, dim))
         modes = find_modes(target, starts, most=_MOST_MODES, known=modes)
-        gradients += modes.gradients
-        if len(modes.z) == num:
-            break
+        gradients, done = gradients + modes.gradients, done + _STARTS
     return modes._replace(gradients=gradients)
 
 
@@ -169,7 +169,7 @@ def _with_particles(
 def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
     """The base and one Gaussian more, for particles that no mode explains."""
     covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
-    root = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) * np.eye(z.shape[1]))
+    root = covariance_root(covariance + 1e-6 * np.diag(np.diag(covariance)))
     share = min(share, 0.9)
     log_weights = scipy.special.log_softmax(np.asarray(base.log_weights)) + np.log1p(-share)
     dtype = base.means.dtype

@@ -22,7 +22,9 @@ __all__ = ["RunawayError", "check_width", "settle"]
 _PARTICLES, _MAX_ROUNDS = 500, 60
 # It is growth when a width is this much above what it was _WINDOW rounds ago: four standard errors
 # of 500 particles.
-_WINDOW, _GROWTH = 5, 1.3
+_WINDOW, _GROWTH = 3, 1.3
+# Widths may shrink first, from where a search left a few particles; that hides growth.
+_WARM_UP, _MOVING = 4, 0.05
 # Beyond doubt when a width has grown a million times and to a million; a case of doubt after the
 # last round when both are 30.
 _CERTAIN, _DOUBTFUL = 1e6, 30.0
@@ -88,6 +90,7 @@ def settle(
     first = np.median(np.abs(here - centre), axis=0) + np.finfo(np.float32).tiny
     widths, log_here = [first] * _WINDOW, log_gamma(here)
     for done in range(1, _MAX_ROUNDS + 1):
+        accepted = 0.0
         for _ in range(moves):
             one, other = rng.integers(num, size=(2, num))
             size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
@@ -95,10 +98,16 @@ def settle(
             log_new = log_gamma(proposal)
             with np.errstate(invalid="ignore"):
                 accept = np.log(rng.uniform(size=num)) < log_new - log_here
+            accepted += float(np.mean(accept)) / moves
             here = np.where(accept[:, None], proposal, here)
             log_here = np.where(accept, log_new, log_here)
         width = np.median(np.abs(here - centre), axis=0)
-        settled = done >= _WINDOW and bool(np.all(width < _GROWTH * widths[0]))
+        # Particles that hardly move have widths that say nothing.
+        settled = (
+            done >= _WARM_UP + _WINDOW
+            and accepted > _MOVING
+            and np.all(width < _GROWTH * widths[0])
+        )
         widths = [*widths[1:], width]
         if settled:
             return here, values

@@ -70,6 +70,8 @@ def answer_smc(key: Key, request: Request) -> Answer:
             num_particles=total,
             batches=_BATCHES,
             draws=_FINE.draws,
+            # One temperature's weights go with the next one's: selection at each keeps them apart.
+            resample_below=2.0,
             piece=piece,
         )
         stages.done(log_Z=frozen.log_Z_hat)

@@ -8,6 +8,7 @@ for the old one.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import PyTree
 
-__all__ = ["Traced", "trace"]
+__all__ = ["Traced", "constants_apart", "trace"]
 
 
 class _Program:
@@ -74,11 +75,28 @@ class Traced(eqx.Module):
         return jax.tree.unflatten(self.program.structure, run(*jax.tree.leaves(args)))
 
 
+@contextmanager
+def constants_apart() -> Iterator[None]:
+    """Newer versions of JAX write arrays that a function closes over into its program, and remember
+    them in the precision that they were first seen in: here they are to be leaves.
+    """
+    name = "jax_use_simplified_jaxpr_constants"
+    before = getattr(jax.config, name, False)
+    if before:
+        jax.config.update(name, False)
+    try:
+        yield
+    finally:
+        if before:
+            jax.config.update(name, before)
+
+
 def trace(fn: Callable[..., PyTree], *like: PyTree) -> Traced:
     """`fn` for arguments shaped as those given; they are not evaluated."""
     # A new function each time: JAX keeps the trace of one that it has seen, though what it closes
     # over may have changed.
-    closed, shape = jax.make_jaxpr(lambda *args: fn(*args), return_shape=True)(*like)
+    with constants_apart():
+        closed, shape = jax.make_jaxpr(lambda *args: fn(*args), return_shape=True)(*like)
     # Copies of what its owner could change later.
     constants = tuple(
         x if isinstance(x, jax.Array) else jnp.array(x, copy=True) for x in closed.consts

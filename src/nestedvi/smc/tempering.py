@@ -31,8 +31,6 @@ __all__ = ["MAX_LEVELS", "Plan", "Tempering", "Tuned", "follow", "next_beta", "t
 MAX_LEVELS = 200
 # A particle whose own acceptance is below this is stuck.
 _REFUSED = 0.1
-# Fresh particles that follow a tuned run are resampled when their ESS is below this share.
-_RESAMPLE = 0.5
 _HAMILTONIAN = HamiltonianMove()
 
 
@@ -275,10 +273,10 @@ class _Adapting:
 class _Following:
     """Temperatures, metrics and step sizes that were found before."""
 
-    rate, resample_below = 0.0, _RESAMPLE
+    rate = 0.0
 
-    def __init__(self, tuned: Tuned):
-        self._tuned, self._at = tuned, -1
+    def __init__(self, tuned: Tuned, resample_below: float):
+        self._tuned, self._at, self.resample_below = tuned, -1, resample_below
 
     def temperature(self, beta: float, log_ratio: np.ndarray) -> float | None:
         self._at += 1
@@ -372,15 +370,17 @@ def follow(
     num_particles: int,
     batches: int,
     draws: int = 1,
+    resample_below: float = 0.5,
     move: AbstractMove = _HAMILTONIAN,
     piece: int | None = None,
 ) -> Tempering:
     """Fresh particles in independent batches along temperatures that are given: nothing adapts to
-    them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`.
+    them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`. A
+    batch is resampled when its ESS is below a share, always if that is above one.
     """
     if num_particles % batches:
         raise ValueError(
             f"Batches are of one size: {num_particles} particles do not make {batches} of them."
         )
     now = _Population(base, target, move, piece or num_particles)
-    return _run(key, now, _Following(tuned), num_particles, batches, draws)
+    return _run(key, now, _Following(tuned, resample_below), num_particles, batches, draws)
