@@ -3,6 +3,7 @@ way back. It runs no sampler.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,10 @@ from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError
 from nestedvi.inference.answer import PriorDraws
+from nestedvi.inference.border import nothing, rounded_at_the_border
+from nestedvi.inference.indices import check_indices
 from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import trace
+from nestedvi.inference.traced import Traced, trace
 
 __all__ = ["Problem", "make_problem"]
 
@@ -32,12 +35,20 @@ def _on_vectors(
     density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
 ) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
+    return _checked(
+        trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)), "log density", {}
+    )
+
+
+def _checked(traced: Traced, name: str, shapes: Mapping[str, Any]) -> AbstractDensity:
+    check_indices(traced.closed, name, shapes, traced.held)
+    return Density(traced)
 
 
 class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
-    draws of the prior where there is one, and what has to be said before anything is run."""
+    draws of the prior where there is one, what has to be said before anything is run, and what
+    particles that were found make worth saying."""
 
     density: AbstractDensity
     dim: int
@@ -45,6 +56,7 @@ class Problem(NamedTuple):
     finish: Callable[[Vector], PyTree]
     prior: PriorDraws | None = None
     remarks: tuple[str, ...] = ()
+    remarks_on: Callable[[Float[Array, "particles dim"], np.ndarray], tuple[str, ...]] = nothing
 
 
 def make_problem(
@@ -106,23 +118,31 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
         )
     flat, unravel = ravel_pytree(model.example)
     draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
-    remarks: tuple[str, ...] = ()
+    remarks = model.remarks
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (
+            *remarks,
             (
                 f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be"
                 " compared between models."
             ),
         )
-    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+
+    def held(fn: Callable) -> Traced:
+        """A function of coordinates, in which the model's scalars are data."""
+        if not model.scalars:
+            return trace(lambda z: fn(unravel(z)), flat)
+        return trace(lambda scalars, z: fn(unravel(z), scalars), flat, hold=model.scalars)
+
     return Problem(
-        _on_vectors(model, unravel, flat.size),
+        _checked(held(model.log_gamma), f"model {model.name}", model.shapes),
         flat.size,
         _names(model.example),
-        finish,
+        held(model.constrain),
         draws,
         remarks,
+        partial(rounded_at_the_border, model, unravel),
     )
 
 

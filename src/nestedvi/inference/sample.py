@@ -21,6 +21,7 @@ from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import make_problem
 from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.methods import METHODS, Method
+from nestedvi.particles.weights import normalise
 from nestedvi.precision import in_full_precision
 from nestedvi.storage.compiled import keep_compiled
 
@@ -109,7 +110,8 @@ def sample(
     )
     result = answer(key, request)
     samples = _finish_all(problem.finish, result.z)
-    posterior = make_posterior(samples, result, problem.remarks)
+    seen = problem.remarks_on(result.z, normalise(np.asarray(result.log_w, np.float64)))
+    posterior = make_posterior(samples, result, (*problem.remarks, *seen))
     if not np.isfinite(posterior.log_Z):
         raise DensityError(
             f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
