@@ -88,3 +88,38 @@ def targets(
     out_console.print(
         (Path(out) / "targets.md").read_text(encoding="utf-8"), markup=False, highlight=False
     )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.campaign.run:CampaignConfig"))
+def campaign(
+    targets: Annotated[
+        str | None, typer.Option(help="Targets, separated by commas.", show_default="all")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Ways of answering, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Independent runs of each.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles that a run returns.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes side by side, one thread each.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="After so many, no new run begins.", show_default="no end")
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for campaign.json and campaign.md.")
+    ] = "nestedvi-campaign",
+    seed: Seed = None,
+) -> None:
+    """Is every answer right, or says that it is not? Many targets with a known log Z.
+
+    Every run is kept when it is done: the same command goes on after Ctrl-C.
+    """
+    from nestedvi.bench.campaign.run import CampaignConfig, run_campaign
+
+    sizes = given(seeds=seeds, particles=particles, jobs=jobs, minutes=minutes, seed=seed)
+    config = CampaignConfig(**given(targets=names_in(targets), methods=names_in(methods)), **sizes)
+    run_campaign(config, out, console=err_console)
+    out_console.print(
+        (Path(out) / "campaign.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )

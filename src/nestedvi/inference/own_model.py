@@ -58,7 +58,14 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
     kwargs = {}
     if config.data is not None:
         kwargs = load_data(config.data)
-        check_takes(model, kwargs, model_name=config.model, file=config.data)
+        check_takes(
+            model,
+            kwargs,
+            model_name=config.model,
+            file=config.data,
+            # A log density's first argument is the particle.
+            model_takes_particle=dim is not None,
+        )
     if dim is not None and kwargs:
         # A log density takes one particle; its data are bound by name as a model's are.
         model, kwargs = partial(model, **kwargs), {}

@@ -19,7 +19,9 @@ from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError
 from nestedvi.inference.answer import PriorDraws
+from nestedvi.inference.border import nothing, rounded_at_the_border
 from nestedvi.inference.exact import in_double
+from nestedvi.inference.indices import check_indices
 from nestedvi.inference.sites import element_names, named_sites
 from nestedvi.inference.traced import Traced, constants_apart, trace
 
@@ -36,13 +38,21 @@ def _on_vectors(
     density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
 ) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
+    return _checked(
+        trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)), "log density", {}
+    )
+
+
+def _checked(traced: Traced, name: str, shapes: Mapping[str, Any]) -> AbstractDensity:
+    check_indices(traced.closed, name, shapes, traced.held)
+    return Density(traced)
 
 
 class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
-    draws of the prior where there is one, what has to be said before anything is run, and the
-    density in double precision where it is not and can be."""
+    draws of the prior where there is one, what has to be said before anything is run, what
+    particles that were found make worth saying, and the density in double precision where it is not
+    and can be."""
 
     density: AbstractDensity
     dim: int
@@ -50,6 +60,7 @@ class Problem(NamedTuple):
     finish: Callable[[Vector], PyTree]
     prior: PriorDraws | None = None
     remarks: tuple[str, ...] = ()
+    remarks_on: Callable[[Float[Array, "particles dim"], np.ndarray], tuple[str, ...]] = nothing
     exact: AbstractDensity | None = None
 
 
@@ -127,23 +138,31 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
         # Traced as the density is: the same model draws again without compiling.
         drawing = model.drawing_with(partial(_draw_all, trace(model.draw, jax.random.key(0))))
         draws = lambda key, num: _ravel_all(drawing.prior_draws(key, num))  # noqa: E731
-    remarks: tuple[str, ...] = ()
+    remarks = model.remarks
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (
+            *remarks,
             (
                 f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be"
                 " compared between models."
             ),
         )
-    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+
+    def held(fn: Callable) -> Traced:
+        """A function of coordinates, in which the model's scalars are data."""
+        if not model.scalars:
+            return trace(lambda z: fn(unravel(z)), flat)
+        return trace(lambda scalars, z: fn(unravel(z), scalars), flat, hold=model.scalars)
+
     return Problem(
-        _on_vectors(model, unravel, flat.size),
+        _checked(held(model.log_gamma), f"model {model.name}", model.shapes),
         flat.size,
         _names(model.example),
-        finish,
+        held(model.constrain),
         draws,
         remarks,
+        partial(rounded_at_the_border, model, unravel),
         in_double(model, model.example),
     )
 

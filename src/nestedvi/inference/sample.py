@@ -23,6 +23,7 @@ from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import make_problem
 from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.methods import METHODS, Method
+from nestedvi.particles.weights import normalise
 from nestedvi.precision import in_full_precision
 from nestedvi.storage.compiled import keep_compiled
 
@@ -112,8 +113,10 @@ def sample(
     )
     result = answer_exactly(answer, key, request)
     result = result._replace(diagnosis=(*result.diagnosis, *missing_values(result, request)))
-    samples = _finish_all(problem.finish, jnp.asarray(result.z, jnp.result_type(float)))
-    posterior = make_posterior(samples, result, problem.remarks)
+    z = jnp.asarray(result.z, jnp.result_type(float))
+    samples = _finish_all(problem.finish, z)
+    seen = problem.remarks_on(z, normalise(np.asarray(result.log_w, np.float64)))
+    posterior = make_posterior(samples, result, (*problem.remarks, *seen))
     if not np.isfinite(posterior.log_Z):
         raise DensityError(
             f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"

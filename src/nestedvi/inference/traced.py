@@ -65,14 +65,20 @@ def _fingerprint(x: Any) -> tuple[Any, ...]:
 
 
 class Traced(eqx.Module):
-    """A function that was traced: call it as the original."""
+    """A function that was traced: call it as the original, without the arguments that it holds."""
 
     constants: tuple[Any, ...]
+    held: tuple[jax.Array, ...]
     program: _Program = eqx.field(static=True)
 
+    @property
+    def closed(self) -> ClosedJaxpr:
+        """The program with its constants; its first inputs are the numbers that are held."""
+        return ClosedJaxpr(self.program.jaxpr, self.constants)
+
     def __call__(self, *args: PyTree) -> PyTree:
-        run = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, self.constants))
-        return jax.tree.unflatten(self.program.structure, run(*jax.tree.leaves(args)))
+        run = jaxpr_as_fun(self.closed)
+        return jax.tree.unflatten(self.program.structure, run(*self.held, *jax.tree.leaves(args)))
 
 
 @contextmanager
@@ -91,14 +97,22 @@ def constants_apart() -> Iterator[None]:
             jax.config.update(name, before)
 
 
-def trace(fn: Callable[..., PyTree], *like: PyTree) -> Traced:
-    """`fn` for arguments shaped as those given; they are not evaluated."""
+def trace(fn: Callable[..., PyTree], *like: PyTree, hold: tuple[Any, ...] = ()) -> Traced:
+    """`fn` for arguments shaped as those given; they are not evaluated.
+
+    Numbers to `hold` are its first argument, as a tuple: JAX writes a scalar that a function closes
+    over into the program, which another value of it would then not share.
+    """
+    # A type of its own: a Python number's would give way to others, and be another program.
+    held = tuple(jnp.asarray(x, jnp.asarray(x).dtype) for x in hold)
     # A new function each time: JAX keeps the trace of one that it has seen, though what it closes
     # over may have changed.
     with constants_apart():
-        closed, shape = jax.make_jaxpr(lambda *args: fn(*args), return_shape=True)(*like)
+        closed, shape = jax.make_jaxpr(
+            lambda held, *args: fn(held, *args) if hold else fn(*args), return_shape=True
+        )(held, *like)
     # Copies of what its owner could change later.
     constants = tuple(
         x if isinstance(x, jax.Array) else jnp.array(x, copy=True) for x in closed.consts
     )
-    return Traced(constants, _Program(closed, jax.tree.structure(shape)))
+    return Traced(constants, held, _Program(closed, jax.tree.structure(shape)))
