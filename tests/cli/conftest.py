@@ -15,6 +15,13 @@ def command(monkeypatch, capsys):
     # The user's own cache is none of the tests' business.
     monkeypatch.setattr("nestedvi.storage.compiled.keep_compiled", lambda folder=None: None)
 
+    def leave(say, message):
+        say(message)
+        raise SystemExit(130)
+
+    # The process that would end is that of the tests.
+    monkeypatch.setattr("nestedvi.cli.main.leave", leave)
+
     def go(*arguments):
         monkeypatch.setattr(sys, "argv", ["nestedvi", *map(str, arguments)])
         show = warnings.showwarning
