@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
 # Stations in one group do not see each other; each sees every earlier group.
 ORDER = [
-    {"_types", "errors", "interrupts", "progress"},
+    {"_types", "arguments", "errors", "interrupts", "progress"},
     {"precision", "randomness"},
     {"storage"},
     {"densities"},

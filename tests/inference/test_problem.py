@@ -64,7 +64,11 @@ REFUSED = {
     "neither": (bell, {}, r"dim=.*example=.*only one"),
     "both": (bell, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
     "density without shape": (nvi.Density(bell), {}, r"dim=.*example=.*only one"),
-    "dim of zero": (bell, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "dim of zero": (
+        bell,
+        {"dim": 0},
+        r"dim is 1 or more; got 0. A particle has at least one coordinate",
+    ),
     "empty example": (bell, {"example": {}}, r"at least one coordinate; the example has none"),
     "example of words": (
         bell,

@@ -105,10 +105,16 @@ def _run_command() -> int:
     except UsageError as error:
         error.show()
         return error.exit_code
-    except _EXPECTED as error:
-        _print_line("[red]error:[/red]", " ".join(str(error).split()) or type(error).__name__)
-        return 1
     except Exception as error:
-        _say_unexpected(error)
+        if isinstance(error, _EXPECTED) or _is_ours(error):
+            _print_line("[red]error:[/red]", " ".join(str(error).split()) or type(error).__name__)
+        else:
+            _say_unexpected(error)
         return 1
     return 0
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this package raised it, in words of its own."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return str(frames[-1][0].f_globals.get("__name__", "")).startswith("nestedvi.")

@@ -25,7 +25,9 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import check_arrays, shown
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.failures import explain
 from nestedvi.errors import ModelCallError, ModelError
 
 __all__ = ["NumpyroModel"]
@@ -65,6 +67,7 @@ class NumpyroModel(AbstractDensity):
         def own(x):
             return x.copy() if isinstance(x, np.ndarray) else x
 
+        _check_arguments(model_args, model_kwargs)
         args, kwargs = jax.tree.map(own, (tuple(model_args), dict(model_kwargs or {})))
         self.name = getattr(model, "__name__", type(model).__name__)
         _check_signature(model, self.name, args, kwargs)
@@ -72,7 +75,7 @@ class NumpyroModel(AbstractDensity):
             trace = _trace(jax.random.key(0), model, args, kwargs)
         except Exception as error:
             raise ModelCallError(
-                f"The model {self.name} failed when it was run once: {_first_line(error)}"
+                f"The model {self.name} failed when it was run once: {explain(error)}."
             ) from error
         latent = _latent_sites(trace, self.name)
         self.example = _unconstrained(latent)
@@ -112,10 +115,19 @@ class NumpyroModel(AbstractDensity):
         return {name: x[rows] for name, x in draws.items()}
 
 
-def _first_line(error: Exception) -> str:
-    """The first line of an error: messages end in one sentence, the cause is chained."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def _check_arguments(model_args: Any, model_kwargs: Any) -> None:
+    if not isinstance(model_args, tuple | list):
+        raise TypeError(
+            "model_args is a tuple of the model's arguments; got"
+            f" {shown(model_args)}. For one argument write model_args=(x,)."
+        )
+    if model_kwargs is not None and not isinstance(model_kwargs, Mapping):
+        raise TypeError(
+            "model_kwargs is a dict of the model's arguments by name; got"
+            f" {shown(model_kwargs)}. Write model_kwargs={{'y': y}}."
+        )
+    check_arrays({f"model_args[{i}]": x for i, x in enumerate(model_args)})
+    check_arrays({f"model_kwargs[{name!r}]": x for name, x in (model_kwargs or {}).items()})
 
 
 def _check_signature(model: Callable, name: str, args: tuple, kwargs: dict) -> None:

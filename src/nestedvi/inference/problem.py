@@ -12,12 +12,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
+from nestedvi.arguments import check_whole
 from nestedvi.densities.base import AbstractDensity, Density, as_density
+from nestedvi.densities.failures import explain
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.errors import ModelCallError
+from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
 from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import trace
+from nestedvi.inference.traced import Traced, trace
 
 __all__ = ["Problem", "make_problem"]
 
@@ -32,7 +34,18 @@ def _on_vectors(
     density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
 ) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
+    return Density(
+        _trace(density, lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)),
+    )
+
+
+def _trace(density: AbstractDensity, fn: Callable[[Vector], PyTree], like: Vector) -> Traced:
+    """A function of the density as a program, or why it cannot be one."""
+    try:
+        return trace(fn, like)
+    except Exception as error:
+        name = f"model {density.name}" if isinstance(density, NumpyroModel) else "log density"
+        raise ModelError(f"The {name} cannot be traced: {explain(error)}.") from error
 
 
 class Problem(NamedTuple):
@@ -58,8 +71,7 @@ def make_problem(
     """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log
     density, else a NumPyro model.
     """
-    model_args = tuple(model_args)
-    has_data = bool(model_args) or bool(model_kwargs)
+    has_data = _has_data(model_args, model_kwargs)
     if dim is not None and example is not None:
         raise ValueError(_SHAPE)
     if dim is None and example is None:
@@ -78,6 +90,12 @@ def make_problem(
             " lambda)."
         )
     return _from_density(as_density(thing), dim, example)
+
+
+def _has_data(model_args: Any, model_kwargs: Any) -> bool:
+    """Whether there is any; what is neither a tuple nor a dict is refused where it is used."""
+    plain = isinstance(model_args, tuple | list) and isinstance(model_kwargs, Mapping | None)
+    return not plain or bool(model_args) or bool(model_kwargs)
 
 
 def _model(
@@ -115,7 +133,7 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
                 " compared between models."
             ),
         )
-    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+    finish = _trace(model, lambda z: model.constrain(unravel(z)), flat)
     return Problem(
         _on_vectors(model, unravel, flat.size),
         flat.size,
@@ -131,8 +149,8 @@ def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
 
 
 def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) -> Problem:
-    if dim is not None and dim < 1:
-        raise ValueError(f"A particle has at least one coordinate; got dim = {dim}.")
+    if dim is not None:
+        dim = check_whole("dim", dim, why="A particle has at least one coordinate.")
     try:
         like = (
             jnp.zeros(dim)
@@ -153,7 +171,9 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         given = f"dim={dim}" if dim is not None else f"example, of shapes {shapes}"
         raise ValueError(
             f"The log density cannot score a particle shaped as {given} says"
-            f" ({type(error).__name__}: {_first_line(error)}); make the two agree."
+            f" ({explain(error)}); make the two agree."
+            if not isinstance(error, jax.errors.JAXTypeError)
+            else f"The log density cannot be traced: {explain(error)}."
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")

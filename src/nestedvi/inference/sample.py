@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_folder, check_key, check_whole
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.inference.answer import AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
@@ -78,21 +79,19 @@ def sample(
     posterior = nvi.sample(jax.random.key(0), lambda z: -0.5 * jnp.sum(z**2), dim=2)
     ```
     """
+    check_key(key)
     answer = _find_answer(method)
+    check_folder("cache", None if isinstance(cache, bool) else cache)
     if cache:
         keep_compiled(None if cache is True else cache)
-    if num_particles < 20:
-        raise ValueError(
-            "The standard error of log Z needs ten batches: num_particles of 20 or more; got"
-            f" {num_particles}."
-        )
-    if num_levels is not None and num_levels < 2:
-        raise ValueError(
-            "A sampler has two levels or more, the first density and the target; got num_levels ="
-            f" {num_levels}."
-        )
-    if num_steps is not None and num_steps < 1:
-        raise ValueError(f"Training takes one step or more; got num_steps = {num_steps}.")
+    num_particles = check_whole(
+        "num_particles", num_particles, least=20, why="The standard error of log Z needs batches."
+    )
+    if num_levels is not None:
+        why = "The first density and the target are two levels."
+        num_levels = check_whole("num_levels", num_levels, least=2, why=why)
+    if num_steps is not None:
+        num_steps = check_whole("num_steps", num_steps)
     problem = make_problem(
         model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
     )
@@ -126,8 +125,8 @@ def _finish_all(finish: Callable[[Any], PyTree], z: Float[Array, "particles dim"
 
 
 def _find_answer(method: str | Method) -> AnswerFunction:
-    if isinstance(method, Method) or method in METHODS.keys() - ANSWERS.keys():
+    if isinstance(method, Method):
         return answer_by_method
-    if method not in ANSWERS:
-        raise UnknownNameError("method", str(method), {*METHODS, *ANSWERS})
-    return ANSWERS[method]
+    if not isinstance(method, str) or method not in {*METHODS, *ANSWERS}:
+        raise UnknownNameError("method", method, {*METHODS, *ANSWERS})
+    return ANSWERS.get(method, answer_by_method)

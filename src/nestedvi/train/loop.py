@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_folder, check_number, check_whole
 from nestedvi.errors import CheckpointError, NestedviWarning, NonFiniteGradientError
 from nestedvi.interrupts import interruptible, keeping, outside_of_jax
 from nestedvi.progress import as_reporter
@@ -54,8 +55,9 @@ class Training(NamedTuple):
 
 def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
     """Trains a learner for `options.num_steps` steps."""
-    if learner.average is not None and not 0 < learner.average < 1:
-        raise ValueError(f"The decay of an average is between 0 and 1; got {learner.average}.")
+    if learner.average is not None:
+        check_number("average, the decay of a mean,", learner.average, above=0, below=1)
+    _check(options)
     with outside_of_jax():
         state = learner.start(key)
         if options.checkpoint is None:
@@ -63,6 +65,14 @@ def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
         with closing(store), keeping(f"{store.folder} is where the same command goes on"):
             return _loop(key, learner, _Reached(0, state, ()), store, options)
+
+
+def _check(options: LoopOptions) -> None:
+    check_whole("num_steps", options.num_steps)
+    check_whole("max_nonfinite", options.max_nonfinite)
+    check_number("checkpoint_seconds", options.checkpoint_seconds, least=0)
+    check_folder("checkpoint", options.checkpoint)
+    as_reporter(options.progress)
 
 
 class _Reached(NamedTuple):
