@@ -8,6 +8,8 @@ mixture at the modes is where tempering starts. What is reported comes from a sa
 and from fresh draws, so that Ẑ is unbiased.
 """
 
+from functools import partial
+
 import jax.numpy as jnp
 
 from nestedvi._types import Key
@@ -40,15 +42,18 @@ def answer_auto(key: Key, request: Request) -> Answer:
         stages.begin("search")
         if request.dim <= _PILOT_DIM:
             num = min(_PILOT_PARTICLES, request.num_particles)
-            target, pilot = search(key_pilot, request, num, _PILOT)
+            target, pilot = request.keep("search", lambda: search(key_pilot, request, num, _PILOT))
             stages.done(log_Z=pilot.log_Z_hat)
         else:
             target, pilot = first_coordinates(key_pilot, request), None
         stages.begin("modes")
-        quick = quick_base(key_quick, target, request.dim, pilot)
+        quick = request.keep("modes", lambda: quick_base(key_quick, target, request.dim, pilot))
         if quick.accepted and request.num_levels is None:
             stages.begin("importance sampling")
-            answer = answer_by_importance(key_answer, quick, target, request.num_particles)
+            answer = request.keep(
+                "importance sampling",
+                partial(answer_by_importance, key_answer, quick, target, request.num_particles),
+            )
             if pilot is not None:
                 share = num / request.num_particles
                 answer = answer.with_search(share * pilot.gradients, share * pilot.values)

@@ -5,6 +5,7 @@ importance sampling from the base keeps most of its draws. In many dimensions th
 the sampler starts from the base that it is given.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -77,17 +78,18 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     if start.pilot is not None:
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
     stages.begin("tempering")
-    run = tempering(keys[0], base, target, _FIRST, num_particles=num)
+    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num)
+    run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     data = [run.history[-_ROUND.extra - 1 :]]
     for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
         stages.begin(f"fit {r + 1}")
-        base = _refit(keys[2 * r + 1], data, wide)
+        base = request.keep(f"fit {r + 1}", partial(_refit, keys[2 * r + 1], data, wide))
         stages.begin(f"run {r + 1}")
-        size = run.step_size
-        run = tempering(keys[2 * r + 2], base, target, _ROUND, num_particles=num, step_size=size)
+        again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
+        run = request.keep(f"run {r + 1}", partial(again, step_size=run.step_size))
         spent = spent.add(run)
         stages.done(log_Z=run.log_Z_hat)
         data = [*data[-1:], run.history] if r > 0 else [run.history]
@@ -95,7 +97,9 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
             break
     stages.begin("frozen run")
     sampler = freeze(base, target, run, request.num_levels or _LEVELS)
-    runs = run_batches(jax.random.split(keys[-1], _BATCHES), sampler, -(-num // _BATCHES), _DRAWS)
+    batches = jax.random.split(keys[-1], _BATCHES)
+    frozen = partial(run_batches, batches, sampler, -(-num // _BATCHES), _DRAWS)
+    runs = request.keep("frozen run", frozen)
     stages.done(log_Z=log_Z_hat(runs.log_Z_hat))
     answer = answer_from_runs(runs, target, num)
     moves = sampler.num_levels - 1

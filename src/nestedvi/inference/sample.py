@@ -4,6 +4,8 @@ joins `problem`, a way of answering and `posterior`, and refuses to hold any alg
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ from jaxtyping import Array, Float, PyTree
 from nestedvi._types import Key
 from nestedvi.arguments import check_folder, check_key, check_whole
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
-from nestedvi.inference.answer import AnswerFunction, Request
+from nestedvi.inference.answer import Answer, AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
+from nestedvi.inference.kept import open_stages
 from nestedvi.inference.posterior import Posterior, make_posterior
-from nestedvi.inference.problem import make_problem
+from nestedvi.inference.problem import Problem, make_problem
 from nestedvi.inference.tempered_smc import answer_smc
+from nestedvi.interrupts import keeping, outside_of_jax
 from nestedvi.methods import METHODS, Method
 from nestedvi.precision import in_full_precision
+from nestedvi.progress import as_reporter
 from nestedvi.storage.compiled import keep_compiled
 
 __all__ = ["ANSWERS", "sample"]
@@ -47,6 +52,7 @@ def sample(
     num_steps: int | None = None,
     progress: Any = False,
     cache: bool | str | Path = False,
+    checkpoint: str | Path | None = None,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
@@ -66,6 +72,9 @@ def sample(
     - `num_steps`: of training, for rows of the methods table that learn.
     - `cache`: True keeps compiled programs on disk, in the user's cache folder or a folder given
       here: a new process then does not compile what an earlier one did.
+    - `checkpoint`: a folder in which every finished stage is kept. After Ctrl-C or a crash the same
+      call goes on with the stage that it was in, and ends with the bits of a call that was not
+      stopped. Another model, data, method or key is refused.
 
     What is compiled is kept: the same model or function answers again without compiling, also for
     other data of the same shapes.
@@ -82,6 +91,8 @@ def sample(
     check_key(key)
     answer = _find_answer(method)
     check_folder("cache", None if isinstance(cache, bool) else cache)
+    check_folder("checkpoint", checkpoint)
+    as_reporter(progress)
     if cache:
         keep_compiled(None if cache is True else cache)
     num_particles = check_whole(
@@ -106,9 +117,10 @@ def sample(
         problem.prior,
         problem.names,
     )
-    result = answer(key, request)
-    samples = _finish_all(problem.finish, result.z)
-    posterior = make_posterior(samples, result, problem.remarks)
+    with outside_of_jax():
+        result = _answer(key, answer, problem, request, checkpoint)
+        samples = _finish_all(problem.finish, result.z)
+        posterior = make_posterior(samples, result, problem.remarks)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(
             f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
@@ -117,6 +129,24 @@ def sample(
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
+
+
+def _answer(
+    key: Key,
+    answer: AnswerFunction,
+    problem: Problem,
+    request: Request,
+    folder: str | Path | None,
+) -> Answer:
+    if folder is None:
+        return answer(key, request)
+    kept = open_stages(folder, key, problem, request)
+    where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
+    with closing(kept), keeping(where):
+        try:
+            return answer(key, replace(request, kept=kept))
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(str(stop) or f"stopped; {where}") from None
 
 
 @eqx.filter_jit

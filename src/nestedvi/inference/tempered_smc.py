@@ -2,6 +2,8 @@
 learned method must beat it.
 """
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,7 +41,9 @@ def answer_smc(key: Key, request: Request) -> Answer:
     num_coarse, per_batch = -(-num_particles // 2), -(-num_particles // _BATCHES)
     with Stages(request.progress) as stages:
         stages.begin("search")
-        target, coarse = search(key_search, request, num_coarse, _COARSE)
+        target, coarse = request.keep(
+            "search", lambda: search(key_search, request, num_coarse, _COARSE)
+        )
         stages.done(log_Z=coarse.log_Z_hat)
         mean, root, _ = whiten(coarse.z)
         base = Mixture(
@@ -47,12 +51,14 @@ def answer_smc(key: Key, request: Request) -> Answer:
         )
         runs = []
         stages.begin("tempering")
-        for k in split_on_host(key_run, _BATCHES):
-            runs.append(
-                tempering(
-                    k, base, target, _FINE, num_particles=per_batch, step_size=coarse.step_size
-                )
+        for i, k in enumerate(split_on_host(key_run, _BATCHES)):
+            run = partial(
+                tempering,
+                *(k, base, target, _FINE),
+                num_particles=per_batch,
+                step_size=coarse.step_size,
             )
+            runs.append(request.keep(f"tempering {i + 1}", run))
             stages.done(log_Z=runs[-1].log_Z_hat)
     z = jnp.concatenate([f.z for f in runs])
     estimates = np.array([f.log_Z_hat for f in runs])

@@ -30,7 +30,7 @@ class Lock:
     """
 
     def __init__(self, path: Path, what: str):
-        self._path = path
+        self._path, self._released = path, False
         for _ in range(_TRIES):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -76,10 +76,13 @@ class Lock:
         """The file goes while it is still locked, so that nobody holds a lock on a file that is not
         there.
         """
+        if self._released:
+            return
         with suppress(OSError):
             if self._is_current():
                 self._path.unlink()
         os.close(self._handle)
+        self._released = True
 
 
 def _holder(path: Path) -> str:

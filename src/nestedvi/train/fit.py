@@ -93,6 +93,7 @@ def fit(
     check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
     objective = as_objective(objective)
     num_particles = check_whole("num_particles", num_particles)
+    num_steps = check_whole("num_steps", num_steps)
     restarts = None if restarts is None else check_whole("restarts", restarts)
     trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
     options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
