@@ -1,5 +1,5 @@
-"""What the processes of `faults.py` do until they are killed: small trainings, calls of `sample` and
-cells of an experiment, each with a folder to go on from, and a digest of what comes out.
+"""What the processes of `faults.py` do until they are killed: small trainings, calls of `sample`,
+cells of an experiment. Each has a folder to go on from; what counts is a digest of its result.
 """
 
 import hashlib
@@ -108,7 +108,7 @@ class _Quiet:
 
 
 def cells(folder: Path) -> Any:
-    """Two cells of `reproduce annealing --quick`, saved after every chunk."""
+    """A cell of `reproduce annealing --quick`, saved after every chunk."""
     config = quick_config(
         AnnealingConfig(methods=("avo",), levels=(2, 3), iterations=300, restarts=1, beyond=False)
     )

@@ -12,7 +12,9 @@ import hashlib
 import json
 import logging
 import shutil
+import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,15 @@ import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
 from nestedvi.errors import CheckpointError, NestedviWarning
-from nestedvi.storage.files import check_writable, write_json
+from nestedvi.storage.files import check_writable, reserve, write_json
 from nestedvi.storage.locks import Lock
 
 __all__ = ["Checkpoints"]
 
 _KEPT = 3
 _LOCK, _FILES = ".lock", "files.json"
+# Bytes of a checkpoint that are not its arrays.
+_OVERHEAD = 100_000
 
 
 def _digest(array: np.ndarray) -> str:
@@ -89,13 +93,16 @@ class Checkpoints:
             "digests": {name: _digest(x) for name, x in state.items()},
         }
         try:
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
-                ),
-            )
-            self._manager.wait_until_finished()
+            # Orbax fails with pages of tracebacks, from threads of its own: better not to begin.
+            reserve(self.folder, round(1.1 * sum(x.nbytes for x in arrays)) + _OVERHEAD)
+            with _quiet():
+                self._manager.save(
+                    step,
+                    args=ocp.args.Composite(
+                        state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
+                    ),
+                )
+                self._manager.wait_until_finished()
         except Exception as error:
             # Not only OSError: what fails in native code comes as errors of other kinds.
             self._recover()
@@ -124,7 +131,8 @@ class Checkpoints:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                tree = self._restore_step(step, template_for(step))
+                with _quiet():
+                    tree = self._restore_step(step, template_for(step))
             except CheckpointError:
                 raise
             except Exception as error:
@@ -203,6 +211,27 @@ class Checkpoints:
             self._manager.close()
         finally:
             self._lock.release()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What fails is raised here; what orbax and its threads print besides is of no use to a
+    user.
+    """
+    logger, hook = logging.getLogger("absl"), sys.excepthook
+    level = logger.level
+
+    def other(kind: Any, error: Any, at: Any) -> None:
+        if not (isinstance(error, RuntimeError) and "Event loop is closed" in str(error)):
+            hook(kind, error, at)
+
+    logger.setLevel(logging.CRITICAL + 1)
+    sys.excepthook = other
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        sys.excepthook = hook
 
 
 def _first_line(error: Exception) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "check_writable",
     "output_folder",
     "provenance",
+    "reserve",
     "to_json",
     "write_atomic",
     "write_json",
@@ -54,14 +55,21 @@ def check_writable(folder: Path) -> None:
     """Makes the folder and writes to it, so that a long run does not find out at its first save."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_PROBE))
-            file.flush()
-            os.fsync(file.fileno())
+        reserve(folder, _PROBE)
     except OSError as error:
         raise CheckpointError(
             f"Cannot write checkpoints to {folder}: {error.strerror}. Choose another folder."
         ) from error
+
+
+def reserve(folder: Path, size: int) -> None:
+    """Raises `OSError` if the disk has no room for that many bytes; nothing stays."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.write(bytes(size))
+            file.flush()
 
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
