@@ -424,12 +424,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", default="results/faults")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--every", type=int, default=1, help="only every so many trials")
     parser.add_argument("--only", default=None, help="parts, separated by commas")
     options = parser.parse_args()
     out, began = output_folder(options.out), time.monotonic()
     plan = _plan(options.quick)
     if options.only is not None:
         plan = {part: plan[part] for part in options.only.split(",")}
+    plan = {part: trials[:: options.every] for part, trials in plan.items()}
     chosen = [(function, arguments) for part in plan.values() for function, arguments in part]
     names = tuple(dict.fromkeys(a[1] for f, a in chosen if f is not interrupt))
     commands = tuple(dict.fromkeys(a[1] for f, a in chosen if f is interrupt))

@@ -175,9 +175,7 @@ def test_a_step_under_another_number_is_noticed(two_steps, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(two_steps, copy)
     (copy / "7").rename(copy / "9")
-    with pytest.warns(
-        nvi.NestedviWarning, match=r"step 9 \(what it holds is step 7\). Going on fr"
-    ):
+    with pytest.warns(nvi.NestedviWarning, match=r"step 9 \(what it holds is step 7\)"):
         assert restore(copy)[0] == 4
 
 
@@ -205,9 +203,7 @@ def test_damage_makes_no_noise(two_steps, tmp_path, capfd):
 
 def test_a_folder_is_one_trainings_at_a_time(tmp_path):
     store = Checkpoints(tmp_path, FINGERPRINT)
-    with pytest.raises(
-        nvi.errors.CheckpointError, match=r"The checkpoint folder .* in use by this"
-    ):
+    with pytest.raises(nvi.errors.CheckpointError, match=r"folder .* is in use by this process"):
         Checkpoints(tmp_path, FINGERPRINT)
     store.close()
     Checkpoints(tmp_path, FINGERPRINT).close()
@@ -221,7 +217,7 @@ def test_after_a_failed_save_the_next_one_works(tmp_path, monkeypatch, capfd):
             raise OSError(28, "No space left on device")
 
         patch.setattr(checkpoints_module, "reserve", full)
-        with pytest.raises(nvi.errors.CheckpointError, match="of step 3 to .*No space left on dev"):
+        with pytest.raises(nvi.errors.CheckpointError, match=r"of step 3 to .*No space left"):
             store.save(3, tree_at(3))
     store.save(4, tree_at(4))
     store.close()
