@@ -75,9 +75,9 @@ class Lab(NamedTuple):
             run_child(name, folder, result, said, self.folder / "cache", most_bytes)
         return pid
 
-    def end(self, pid: int, folder: Path) -> Ended:
+    def end(self, pid: int, folder: Path, limit: float = LIMIT) -> Ended:
         """Waits for the process."""
-        code = _wait(pid, LIMIT)
+        code = _wait(pid, limit)
         if code is None:
             _kill(pid)
         result, said = folder.with_suffix(".result"), folder.with_suffix(".said")
@@ -338,7 +338,8 @@ def _references(
         began = time.monotonic()
         pids = {name: lab.begin(name, place) for name, place in places.items()}
         for name, pid in pids.items():
-            ended = lab.end(pid, places[name])
+            # All of them compile at the same time.
+            ended = lab.end(pid, places[name], 4 * LIMIT)
             seconds = time.monotonic() - began
             if ended.code != 0 or ended.digest is None:
                 raise SystemExit(f"{name} fails without any fault: {ended.said[-2000:]}")

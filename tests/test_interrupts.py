@@ -62,6 +62,16 @@ def test_an_interrupt_inside_of_jax_comes_when_jax_returns():
     assert seen == ["traced", "returned"]
 
 
+def test_what_ignores_interrupts_goes_on_to():
+    """A process of a grid leaves Ctrl-C to the grid."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with outside_of_jax():
+            press()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_outside_of_jax_comes_at_once():
     with pytest.raises(KeyboardInterrupt), outside_of_jax():
         press()

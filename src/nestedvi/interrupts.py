@@ -179,8 +179,10 @@ def interruptible() -> Iterator[Asked]:
 
 @contextmanager
 def outside_of_jax() -> Iterator[None]:
-    """Ctrl-C raises as usual, but not inside of JAX: there it waits until JAX returns."""
-    if _listener is not None:
+    """Ctrl-C raises as usual, but not inside of JAX: there it waits until JAX returns. Where it is
+    ignored it stays so.
+    """
+    if _listener is not None or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     main = threading.main_thread()

@@ -103,21 +103,21 @@ def sample(
         num_levels = check_whole("num_levels", num_levels, least=2, why=why)
     if num_steps is not None:
         num_steps = check_whole("num_steps", num_steps)
-    problem = make_problem(
-        model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
-    )
-    request = Request(
-        problem.density,
-        problem.dim,
-        num_particles,
-        method,
-        num_levels,
-        num_steps,
-        progress,
-        problem.prior,
-        problem.names,
-    )
     with outside_of_jax():
+        problem = make_problem(
+            model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
+        )
+        request = Request(
+            problem.density,
+            problem.dim,
+            num_particles,
+            method,
+            num_levels,
+            num_steps,
+            progress,
+            problem.prior,
+            problem.names,
+        )
         result = _answer(key, answer, problem, request, checkpoint)
         samples = _finish_all(problem.finish, result.z)
         posterior = make_posterior(samples, result, problem.remarks)
