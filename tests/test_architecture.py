@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
 # Stations in one group do not see each other; each sees every earlier group.
 ORDER = [
-    {"_types", "errors", "progress"},
+    {"_types", "arguments", "errors", "interrupts", "progress"},
     {"precision", "randomness"},
     {"storage"},
     {"densities"},
@@ -160,7 +160,10 @@ def test_matplotlib_lives_where_figures_are_drawn():
 
 
 def test_in_training_only_the_loop_knows_files_clocks_and_terminals():
-    outside = {"nestedvi.storage", "nestedvi.progress", "time", "signal", "orbax", "rich"}
+    outside = {
+        *("nestedvi.storage", "nestedvi.progress", "nestedvi.interrupts"),
+        *("time", "signal", "orbax", "rich"),
+    }
     users = {
         path.stem
         for station, path in stations()

@@ -59,8 +59,8 @@ class ModelCallError(ModelError):
 class UnknownNameError(ValueError):
     """A name that is not in a table; the message gives the nearest one."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
+    def __init__(self, kind: str, name: object, known: Iterable[str]):
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         super().__init__(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key
 from nestedvi.densities.base import AbstractSampleable, as_density, as_sampleable
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.base import AbstractTransition, Transition, stack
@@ -201,7 +202,7 @@ def get_method(name: str | Method) -> Method:
     """A method by its id, or the method itself."""
     if isinstance(name, Method):
         return name
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
     return METHODS[name]
 
@@ -233,6 +234,7 @@ def build(key: Key, method: str | Method, *, target: Any, initial: Any, num_leve
     trained = nvi.fit(key, sampler, objective, num_steps=5_000, num_particles=36).sampler
     ```
     """
+    check_key(key)
     row = get_method(method)
     check_num_levels(num_levels)
     base: AbstractSampleable = as_sampleable(initial)

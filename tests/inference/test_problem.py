@@ -87,7 +87,11 @@ REFUSED = {
     "neither": (bell, {}, r"dim=.*example=.*only one"),
     "both": (bell, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
     "density without shape": (nvi.Density(bell), {}, r"dim=.*example=.*only one"),
-    "dim of zero": (bell, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "dim of zero": (
+        bell,
+        {"dim": 0},
+        r"dim is 1 or more; got 0. A particle has",
+    ),
     "empty example": (bell, {"example": {}}, r"at least one coordinate; the example has none"),
     "example of words": (
         bell,
@@ -102,7 +106,7 @@ REFUSED = {
     "other keys": (
         lambda z: z["b"],
         {"example": {"a": 0.0}},
-        r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)",
+        r"shapes \{'a': \(\)\} says \(KeyError: 'b' \(",
     ),
     "not a scalar": (
         lambda z: z,

@@ -2,7 +2,9 @@
 ends in one sentence on standard error and a non-zero exit code. What commands do is not known here.
 """
 
+import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from nestedvi.cli.options import configured_by, err_console
 from nestedvi.cli.reproduce import reproduce
 from nestedvi.cli.sample import sample
 from nestedvi.errors import CheckpointError, DensityError, NestedviWarning, NonFiniteGradientError
+from nestedvi.interrupts import leave, listen
 
 __all__ = ["app", "run"]
 
@@ -45,6 +48,9 @@ app.add_typer(reproduce, name="reproduce")
 
 # Click's class under any version of typer, some of which bring a click of their own.
 UsageError: Any = typer.BadParameter.__base__
+# Errors whose message is written for the user.
+_EXPECTED = (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError)
+_TRACEBACK, _MOST = "NESTEDVI_TRACEBACK", 400
 
 
 def _print_line(label: str, message: Any) -> None:
@@ -56,10 +62,38 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
     _print_line("[yellow]warning:[/yellow]", message)
 
 
+def _say_interrupted(message: str) -> None:
+    # A display that is torn down with its process leaves the cursor hidden.
+    err_console.show_cursor(True)
+    _print_line("[yellow]Interrupted:[/yellow]", message)
+
+
+def _say_unexpected(error: Exception) -> None:
+    """An error that nobody foresaw, in one line; where it came from is there for who asks."""
+    if os.environ.get(_TRACEBACK):
+        traceback.print_exc()
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _MOST else text[:_MOST] + "…"
+    _print_line(
+        "[red]error:[/red]",
+        f"{type(error).__name__}: {text or 'no message'} (set {_TRACEBACK}=1 to see where)",
+    )
+
+
 def run() -> None:
-    """Entry point: runs the app and turns expected failures into one sentence and an exit code."""
+    """Entry point: runs the app and turns every failure into one sentence and an exit code."""
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", NestedviWarning)
+    with listen(_say_interrupted):
+        try:
+            code = _run_command()
+        except (KeyboardInterrupt, typer.Abort) as stop:
+            # At once: an interpreter that tidies up after an interrupt inside of JAX may crash.
+            leave(_say_interrupted, str(stop) or "stopped by Ctrl-C")
+    sys.exit(code)
+
+
+def _run_command() -> int:
     command = typer.main.get_command(app)
     try:
         # Not `app()`: it would turn Ctrl-C into an exit code of its own and lose the message that
@@ -67,13 +101,20 @@ def run() -> None:
         with command.make_context(Path(sys.argv[0]).name, sys.argv[1:]) as context:
             command.invoke(context)
     except typer.Exit as stop:
-        sys.exit(stop.exit_code)
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        _print_line("[yellow]Interrupted:[/yellow]", str(stop) or "stopped by Ctrl-C")
-        sys.exit(130)
-    except (ValueError, OSError, CheckpointError, DensityError, NonFiniteGradientError) as error:
-        _print_line("[red]error:[/red]", error)
-        sys.exit(1)
+        return stop.exit_code
     except UsageError as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
+    except Exception as error:
+        if isinstance(error, _EXPECTED) or _is_ours(error):
+            _print_line("[red]error:[/red]", " ".join(str(error).split()) or type(error).__name__)
+        else:
+            _say_unexpected(error)
+        return 1
+    return 0
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this package raised it, in words of its own."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return str(frames[-1][0].f_globals.get("__name__", "")).startswith("nestedvi.")

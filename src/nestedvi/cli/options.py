@@ -32,7 +32,13 @@ out_console, err_console = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Seed = Annotated[
-    int | None, typer.Option(help="Seed of all randomness; the same seed gives the same result.")
+    int | None,
+    typer.Option(
+        help="Seed of all randomness; the same seed gives the same result.",
+        # JAX drops higher bits without a word: 2³² would be the seed 0.
+        min=0,
+        max=2**32 - 1,
+    ),
 ]
 Order = Annotated[
     str | None,

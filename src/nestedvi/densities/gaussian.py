@@ -14,6 +14,7 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import as_floats
 from nestedvi.densities.base import AbstractSampleable, check_shape
 from nestedvi.randomness import generator
 
@@ -34,8 +35,8 @@ class DiagonalNormal(AbstractSampleable):
     log_scale: Float[Array, " dim"]
 
     def __init__(self, loc, scale):
-        loc = jnp.atleast_1d(jnp.asarray(loc, dtype=jnp.result_type(float)))
-        scale = jnp.asarray(scale, dtype=loc.dtype)
+        loc = jnp.atleast_1d(as_floats("The loc of a normal", loc))
+        scale = as_floats("The scale of a normal", scale)
         # Under vmap (a stack of densities) the values are not known yet, and the check cannot be
         # made.
         if not isinstance(scale, jax.core.Tracer) and not bool(jnp.all(scale > 0)):

@@ -27,7 +27,9 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import check_arrays, shown
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.failures import explain
 from nestedvi.densities.model_arguments import Arguments, readings
 from nestedvi.densities.model_checks import check_left_out, check_observations
 from nestedvi.densities.model_handlers import Exactly, core, is_exact, mask_of, without_mask
@@ -76,6 +78,7 @@ class NumpyroModel(AbstractDensity):
         model_kwargs: Mapping[str, Any] | None = None,
     ):
         self.name = getattr(model, "__name__", type(model).__name__)
+        _check_arguments(model_args, model_kwargs)
         arguments, trace = _first_run(model, self.name, model_args, model_kwargs)
         check_left_out(jax.random.key(0), model, arguments, trace, self.name)
         latent = _latent_sites(trace, self.name)
@@ -156,10 +159,19 @@ class NumpyroModel(AbstractDensity):
         return {name: x[rows] for name, x in draws.items()}
 
 
-def _first_line(error: Exception) -> str:
-    """The first line of an error: messages end in one sentence, the cause is chained."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def _check_arguments(model_args: Any, model_kwargs: Any) -> None:
+    if not isinstance(model_args, tuple | list):
+        raise TypeError(
+            "model_args is a tuple of the model's arguments; got"
+            f" {shown(model_args)}. For one argument write model_args=(x,)."
+        )
+    if model_kwargs is not None and not isinstance(model_kwargs, Mapping):
+        raise TypeError(
+            "model_kwargs is a dict of the model's arguments by name; got"
+            f" {shown(model_kwargs)}. Write model_kwargs={{'y': y}}."
+        )
+    check_arrays({f"model_args[{i}]": x for i, x in enumerate(model_args)})
+    check_arrays({f"model_kwargs[{name!r}]": x for name, x in (model_kwargs or {}).items()})
 
 
 def _first_run(
@@ -189,7 +201,7 @@ def _first_run(
     ]
     hint = f" Its data are empty: {', '.join(empty)}." if empty else ""
     raise ModelCallError(
-        f"The model {name} failed when it was run once: {_first_line(first)}.{hint}"
+        f"The model {name} failed when it was run once: {explain(first)}.{hint}"
     ) from first
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.errors import NestedviWarning
 from nestedvi.kernels.base import Context
@@ -77,11 +78,10 @@ def evaluate(
     """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
     the upper bound out.
     """
-    if num_particles < 1 or num_batches < 1:
-        raise ValueError(
-            f"Evaluation needs at least one particle and one batch; got {num_particles} and"
-            f" {num_batches}."
-        )
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.fit say")
+    num_particles = check_whole("num_particles", num_particles)
+    num_batches = check_whole("num_batches", num_batches)
     key_lower, key_upper = jax.random.split(key)
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
     log_Z_hats, info = _batches(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.particles.genealogy import distinct_ancestors
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
@@ -56,6 +57,17 @@ def _runs(
     return jax.lax.map(one, (keys, data), batch_size=at_once)
 
 
+def _num_instances(data: PyTree) -> int:
+    """The length of the leading axis that all arrays share."""
+    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError(
+            "data is a pytree of arrays with a leading axis of instances, as long in all of them;"
+            f" got lengths {sorted(sizes)}."
+        )
+    return sizes.pop()[0]
+
+
 def _num_distinct(eta: PyTree) -> Any:
     """How many values there are: moves make new ones, so ancestors do not tell. Continuous, so one
     coordinate does.
@@ -81,12 +93,9 @@ def evaluate_instances(
     With `refresh`, global variables are moved after every `every` states, and `distinct` counts
     their values at the end.
     """
-    num = jax.tree.leaves(data)[0].shape[0]
-    if num_particles < 1 or num < 1:
-        raise ValueError(
-            f"Evaluation needs at least one particle and one instance; got {num_particles} and"
-            f" {num}."
-        )
+    check_key(key)
+    num_particles = check_whole("num_particles", num_particles)
+    num = check_whole("the number of instances", _num_instances(data))
     at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
     data = jax.tree.map(jnp.asarray, data)
     log_Z, ess, distinct = _runs(

@@ -8,7 +8,7 @@ here runs anything.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -17,9 +17,11 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.methods import Method
+from nestedvi.storage.stages import KeptStages
 
 __all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
 
+T = TypeVar("T")
 _PIECE = 500
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
@@ -74,8 +76,9 @@ class Request:
 
     `num_levels` and `num_steps` are None where the user gave none: each way of answering has
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
-    may start from it or ignore it. `exact` is the density in double precision, where that is not
-    what `density` is in already.
+    may start from it or ignore it. `kept` are the stages that are done, where the user gave a
+    folder for them. `exact` is the density in double precision, where that is not what `density` is
+    in already.
     """
 
     density: AbstractDensity
@@ -87,7 +90,9 @@ class Request:
     progress: Any = False
     prior: PriorDraws | None = None
     names: tuple[str, ...] = ()
+    kept: KeptStages | None = None
     exact: AbstractDensity | None = None
+    doubled: bool = False
 
     @property
     def piece(self) -> int:
@@ -96,6 +101,14 @@ class Request:
         """
         few = min(_PIECE, self.num_particles)
         return few if jax.default_backend() == "cpu" else self.num_particles
+
+    def keep(self, name: str, compute: Callable[[], T]) -> T:
+        """The result of a stage: computed, or read where the user gave a folder and an earlier call
+        had come as far. Everything that `compute` uses is made from the call's own arguments.
+        """
+        if self.kept is None:
+            return compute()
+        return self.kept.keep(f"double {name}" if self.doubled else name, compute)
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

@@ -9,6 +9,7 @@ and from fresh draws, so that Ẑ is unbiased.
 """
 
 from contextlib import nullcontext
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -45,18 +46,20 @@ def answer_auto(key: Key, request: Request) -> Answer:
         stages.begin("search")
         if request.dim <= _PILOT_DIM:
             num = request.piece
-            target, pilot = search(key_pilot, request, num, _PILOT)
+            target, pilot = request.keep("search", lambda: search(key_pilot, request, num, _PILOT))
             stages.done(log_Z=pilot.log_Z_hat)
         else:
             target, pilot = first_coordinates(key_pilot, request), None
         stages.begin("modes")
         with nullcontext() if request.exact is None else double_precision():
             exactly = exact_target(target, request.exact)
-            quick = quick_base(key_quick, exactly, request.dim, pilot)
+            base = partial(quick_base, key_quick, exactly, request.dim, pilot)
+            quick = request.keep("modes", base)
             answer = None
             if quick.accepted and request.num_levels is None:
                 stages.begin("importance sampling")
-                answer = answer_by_importance(key_is, quick, exactly, request.num_particles)
+                draws = partial(answer_by_importance, key_is, quick, exactly, request.num_particles)
+                answer = request.keep("importance sampling", draws)
         if answer is None:
             start = Start(target, _rough_base(request.dim, quick), pilot, quick)
             answer = answer_by_rounds(key_answer, request, start, stages)

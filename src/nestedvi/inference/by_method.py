@@ -34,7 +34,7 @@ def answer_by_method(key: Key, request: Request) -> Answer:
     row = get_method(request.method)
     if row.objective is None:
         request.refuse("num_steps", "it learns nothing.")
-    pilot = search(key_pilot, request, _PILOT_PARTICLES, _PILOT)
+    pilot = request.keep("search", lambda: search(key_pilot, request, _PILOT_PARTICLES, _PILOT))
     target = in_units_of(pilot.target, pilot.run.z, width=_SPREAD)
     sampler, objective = build(
         key_build,
@@ -48,9 +48,11 @@ def answer_by_method(key: Key, request: Request) -> Answer:
             "num_steps": num_steps,
             "num_particles": max(16, 512 // num_levels),
             "progress": request.progress,
+            "checkpoint": None if request.kept is None else request.kept.folder / "training",
         }
         sampler = fit(key_fit, sampler, objective, **training).sampler
-    runs = run_batches(jax.random.split(key_run, _BATCHES), sampler, -(-num_particles // _BATCHES))
+    keys = jax.random.split(key_run, _BATCHES)
+    runs = request.keep("run", lambda: run_batches(keys, sampler, -(-num_particles // _BATCHES)))
     diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
         diagnosis=diagnosis, sampler=sampler

@@ -106,7 +106,7 @@ def answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answer
     except RoundingError:
         assert request.exact is not None
         with double_precision():
-            result = answer(key, replace(request, density=request.exact, exact=None))
+            result = answer(key, replace(request, density=request.exact, exact=None, doubled=True))
         return result._replace(exact=True)
 
 

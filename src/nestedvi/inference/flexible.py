@@ -5,6 +5,7 @@ importance sampling from the base keeps most of its draws. In many dimensions th
 the sampler starts from the base that it is given.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -76,25 +77,19 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
     stages.begin("tempering")
     piece = request.piece
-    run = tempering(keys[0], base, target, _FIRST, num_particles=num, piece=piece)
+    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num, piece=piece)
+    run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     data = [run.history[-_ROUND.extra - 1 :]]
     for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
         stages.begin(f"fit {r + 1}")
-        base = _refit(keys[2 * r + 1], data, wide)
+        base = request.keep(f"fit {r + 1}", partial(_refit, keys[2 * r + 1], data, wide))
         stages.begin(f"run {r + 1}")
-        size = run.step_size
-        run = tempering(
-            keys[2 * r + 2],
-            base,
-            target,
-            _ROUND,
-            num_particles=num,
-            step_size=size,
-            piece=piece,
-        )
+        again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
+        again = partial(again, step_size=run.step_size, piece=piece)
+        run = request.keep(f"run {r + 1}", again)
         spent = spent.add(run)
         stages.done(log_Z=run.log_Z_hat)
         data = [*data[-1:], run.history] if r > 0 else [run.history]
@@ -103,16 +98,8 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     stages.begin("frozen run")
     tuned = freeze(run, request.num_levels or _LEVELS)
     total = -(-num // _BATCHES) * _BATCHES
-    frozen = follow(
-        keys[-1],
-        base,
-        target,
-        tuned,
-        num_particles=total,
-        batches=_BATCHES,
-        draws=_DRAWS,
-        piece=piece,
-    )
+    fresh = partial(follow, keys[-1], base, target, tuned, num_particles=total, batches=_BATCHES)
+    frozen = request.keep("frozen run", partial(fresh, draws=_DRAWS, piece=piece))
     stages.done(log_Z=frozen.log_Z_hat)
     answer = answer_from_followed(frozen, target, num)
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)

@@ -3,6 +3,7 @@ library's parts. Files are read in `model_file` and `data_file`, and written in 
 to know their formats.
 """
 
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from nestedvi.inference.output import write_posterior
 from nestedvi.inference.posterior import Posterior
 from nestedvi.inference.sample import sample
 from nestedvi.storage.files import output_folder, provenance
+from nestedvi.storage.locks import locked
 from nestedvi.targets import TARGETS, get_target
 
 __all__ = ["OwnModelConfig", "OwnModelRun", "run_own_model"]
@@ -52,7 +54,8 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
     """Samples and writes `posterior.json`, `posterior.png` and, where ArviZ is installed,
     `posterior.nc`.
 
-    A model or data that cannot be read fail before the folder is made.
+    A model or data that cannot be read fail before the folder is made. What is done is kept in a
+    folder `checkpoint` until all is written, and the same call goes on from there.
     """
     model, dim, truth = _find(config.model, config.dim)
     kwargs = {}
@@ -72,21 +75,25 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
     folder = output_folder(out)
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    posterior = sample(
-        jax.random.key(config.seed),
-        model,
-        model_kwargs=kwargs,
-        dim=dim,
-        progress=progress,
-        **options,
-    )
-    content = {
-        **posterior.summary().to_dict(),
-        "log_Z_true": truth,
-        "model": Path(config.model).name,
-        **provenance(config.seed),
-    }
-    written = write_posterior(folder, posterior, content)
+    with locked(folder / ".lock", f"The output folder {folder}"):
+        posterior = sample(
+            jax.random.key(config.seed),
+            model,
+            model_kwargs=kwargs,
+            dim=dim,
+            progress=progress,
+            checkpoint=folder / "checkpoint",
+            **options,
+        )
+        content = {
+            **posterior.summary().to_dict(),
+            "log_Z_true": truth,
+            "model": Path(config.model).name,
+            **provenance(config.seed),
+        }
+        written = write_posterior(folder, posterior, content)
+        # All is written: what it was resumed from is no longer of use.
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return OwnModelRun(posterior, content, written)
 
 

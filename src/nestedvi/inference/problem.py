@@ -15,9 +15,11 @@ from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_whole
 from nestedvi.densities.base import AbstractDensity, Density, as_density
+from nestedvi.densities.failures import explain
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.errors import ModelCallError
+from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
 from nestedvi.inference.border import nothing, rounded_at_the_border
 from nestedvi.inference.exact import in_double
@@ -38,14 +40,21 @@ def _on_vectors(
     density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
 ) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return _checked(
-        trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)), "log density", {}
-    )
+    traced = _trace("log density", lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim))
+    return _checked(traced, "log density", {})
 
 
 def _checked(traced: Traced, name: str, shapes: Mapping[str, Any]) -> AbstractDensity:
     check_indices(traced.closed, name, shapes, traced.held)
     return Density(traced)
+
+
+def _trace(name: str, fn: Callable, *like: Any, hold: tuple[Any, ...] = ()) -> Traced:
+    """A function as a program, or why it cannot be one."""
+    try:
+        return trace(fn, *like, hold=hold)
+    except Exception as error:
+        raise ModelError(f"The {name} cannot be traced: {explain(error)}.") from error
 
 
 class Problem(NamedTuple):
@@ -86,8 +95,7 @@ def _make_problem(
     dim: int | None,
     example: PyTree,
 ) -> Problem:
-    model_args = tuple(model_args)
-    has_data = bool(model_args) or bool(model_kwargs)
+    has_data = _has_data(model_args, model_kwargs)
     if dim is not None and example is not None:
         raise ValueError(_SHAPE)
     if dim is None and example is None:
@@ -106,6 +114,12 @@ def _make_problem(
             " lambda)."
         )
     return _from_density(as_density(thing), dim, example)
+
+
+def _has_data(model_args: Any, model_kwargs: Any) -> bool:
+    """Whether there is any; what is neither a tuple nor a dict is refused where it is used."""
+    plain = isinstance(model_args, tuple | list) and isinstance(model_kwargs, Mapping | None)
+    return not plain or bool(model_args) or bool(model_kwargs)
 
 
 def _model(
@@ -151,9 +165,10 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
 
     def held(fn: Callable) -> Traced:
         """A function of coordinates, in which the model's scalars are data."""
+        name = f"model {model.name}"
         if not model.scalars:
-            return trace(lambda z: fn(unravel(z)), flat)
-        return trace(lambda scalars, z: fn(unravel(z), scalars), flat, hold=model.scalars)
+            return _trace(name, lambda z: fn(unravel(z)), flat)
+        return _trace(name, lambda scalars, z: fn(unravel(z), scalars), flat, hold=model.scalars)
 
     return Problem(
         _checked(held(model.log_gamma), f"model {model.name}", model.shapes),
@@ -179,8 +194,8 @@ def _ravel_all(draws: PyTree) -> Float[np.ndarray, "particles dim"]:
 
 
 def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) -> Problem:
-    if dim is not None and dim < 1:
-        raise ValueError(f"A particle has at least one coordinate; got dim = {dim}.")
+    if dim is not None:
+        dim = check_whole("dim", dim, why="A particle has at least one coordinate.")
     try:
         like = (
             jnp.zeros(dim)
@@ -201,7 +216,9 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         given = f"dim={dim}" if dim is not None else f"example, of shapes {shapes}"
         raise ValueError(
             f"The log density cannot score a particle shaped as {given} says"
-            f" ({type(error).__name__}: {_first_line(error)}); make the two agree."
+            f" ({explain(error)}); make the two agree."
+            if not isinstance(error, jax.errors.JAXTypeError)
+            else f"The log density cannot be traced: {explain(error)}."
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")

@@ -5,6 +5,8 @@ A coarse run finds the mass and an adaptive one finds temperatures, metrics and 
 particles follow it, so that Ẑ is unbiased.
 """
 
+from functools import partial
+
 import jax.numpy as jnp
 
 from nestedvi._types import Key
@@ -45,35 +47,22 @@ def answer_smc(key: Key, request: Request) -> Answer:
     num_tune = min(total, max(piece, -(-_PER_DIMENSION * dim // piece) * piece))
     with Stages(request.progress) as stages:
         stages.begin("search")
-        target, coarse = search(key_search, request, num_tune, _COARSE)
+        target, coarse = request.keep(
+            "search", lambda: search(key_search, request, num_tune, _COARSE)
+        )
         stages.done(log_Z=coarse.log_Z_hat)
         mean, root, _ = whiten(coarse.z)
         around = Affine(ScaleMixture(dim, _AROUND), mean, root)
         base = Mixture((ScaleMixture(dim), around), jnp.zeros(2))
         stages.begin("tuning")
-        run = tempering(
-            key_tune,
-            base,
-            target,
-            _FINE,
-            num_particles=num_tune,
-            step_size=coarse.step_size,
-            piece=piece,
-        )
+        tune = partial(tempering, key_tune, base, target, _FINE, num_particles=num_tune)
+        run = request.keep("tuning", partial(tune, step_size=coarse.step_size, piece=piece))
         stages.done(log_Z=run.log_Z_hat)
         stages.begin("run")
-        frozen = follow(
-            key_run,
-            base,
-            target,
-            run.tuned,
-            num_particles=total,
-            batches=_BATCHES,
-            draws=_FINE.draws,
-            # One temperature's weights go with the next one's: selection at each keeps them apart.
-            resample_below=2.0,
-            piece=piece,
-        )
+        fresh = partial(follow, key_run, base, target, run.tuned, num_particles=total)
+        # One temperature's weights go with the next one's: selection at each keeps them apart.
+        fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0, piece=piece)
+        frozen = request.keep("run", fresh)
         stages.done(log_Z=frozen.log_Z_hat)
     answer = answer_from_followed(frozen, target, num)
     gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients

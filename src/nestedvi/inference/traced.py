@@ -7,6 +7,8 @@ closure or the globals that it reads, is another program or has other leaves, an
 for the old one.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -75,6 +77,16 @@ class Traced(eqx.Module):
     def closed(self) -> ClosedJaxpr:
         """The program with its constants; its first inputs are the numbers that are held."""
         return ClosedJaxpr(self.program.jaxpr, self.constants)
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """Of the program and of the arrays in it: the same in every process."""
+        arrays = hashlib.sha256()
+        for x in (*self.constants, *self.held, *_held(self.program.jaxpr)):
+            arrays.update(repr(_fingerprint(x)).encode())
+        # Functions that are named in a program have an address, which says nothing.
+        text = re.sub(" at 0x[0-9a-f]+", "", str(self.program.jaxpr))
+        return hashlib.sha256(text.encode()).hexdigest(), arrays.hexdigest()
 
     def __call__(self, *args: PyTree) -> PyTree:
         run = jaxpr_as_fun(self.closed)

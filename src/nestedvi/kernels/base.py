@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.errors import MissingScoreError
 
@@ -236,4 +237,5 @@ def stack(key: Key, make: Callable[[Key], Any], num: int) -> Any:
     """`num` modules of one class, made with keys of their own, parameters stacked on a leading
     axis.
     """
-    return eqx.filter_vmap(make)(jax.random.split(key, num))
+    check_key(key)
+    return eqx.filter_vmap(make)(jax.random.split(key, check_whole("num", num)))

@@ -152,6 +152,8 @@ class Resampling(eqx.Module):
             if scheme not in SCHEMES:
                 raise UnknownNameError("resampling scheme", scheme, SCHEMES)
             scheme = SCHEMES[scheme]()
+        if not isinstance(scheme, AbstractScheme):
+            raise UnknownNameError("resampling scheme", scheme, SCHEMES)
         if isinstance(when, str):
             if when not in ("always", "never"):
                 raise UnknownNameError(

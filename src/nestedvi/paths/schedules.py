@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import PerLevel
+from nestedvi.arguments import check_whole, shown
 
 __all__ = [
     "AbstractSchedule",
@@ -23,7 +24,7 @@ __all__ = [
 
 def check_num_levels(num_levels: int) -> None:
     """A nested sampler has an initial density and a target: K ≥ 2."""
-    if num_levels < 2:
+    if check_whole("num_levels", num_levels, least=-1) < 2:
         raise ValueError(
             "A path needs at least 2 levels (an initial density and a target); got K ="
             f" {num_levels}."
@@ -66,7 +67,12 @@ class GivenSchedule(AbstractSchedule):
     values: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(self, values):
-        values = tuple(float(b) for b in np.asarray(values).ravel())
+        try:
+            values = tuple(float(b) for b in np.asarray(values).ravel())
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"A schedule is a sequence of numbers from 0 to 1; got {shown(values)}."
+            ) from None
         check_num_levels(len(values))
         if values[0] != 0.0 or values[-1] != 1.0:
             raise ValueError(

@@ -4,7 +4,6 @@ Levels of one kind run in a scan (parameters stacked on a leading axis); unequal
 loop around the same function. It refuses to judge what a run is worth: that is `checks`'.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
@@ -107,12 +107,9 @@ def run(
       the moves are dear and q_1 is cheap, many draws from it make the first level's weights matter
       less. Those that go on are chosen systematically by weight, and log Ẑ is that of all.
     """
-    num_particles, draws = operator.index(num_particles), operator.index(draws)
-    if num_particles < 1 or draws < 1:
-        raise ValueError(
-            f"A run needs at least one particle and one draw for each; got {num_particles} and"
-            f" {draws}."
-        )
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
+    num_particles, draws = check_whole("num_particles", num_particles), check_whole("draws", draws)
     return _run(key, sampler, num_particles, bool(history), draws)
 
 

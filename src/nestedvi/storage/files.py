@@ -16,8 +16,21 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["output_folder", "provenance", "to_json", "write_atomic", "write_json", "write_text"]
+from nestedvi.errors import CheckpointError
 
+__all__ = [
+    "check_writable",
+    "output_folder",
+    "provenance",
+    "reserve",
+    "to_json",
+    "write_atomic",
+    "write_json",
+    "write_text",
+]
+
+# As much as tells a full disk from one with room.
+_PROBE = 65_536
 _PACKAGES = ("nestedvi", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -38,6 +51,27 @@ def output_folder(path: str | Path) -> Path:
     return folder
 
 
+def check_writable(folder: Path) -> None:
+    """Makes the folder and writes to it, so that a long run does not find out at its first save."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reserve(folder, _PROBE)
+    except OSError as error:
+        raise CheckpointError(
+            f"Cannot write checkpoints to {folder}: {error.strerror}. Choose another folder."
+        ) from error
+
+
+def reserve(folder: Path, size: int) -> None:
+    """Raises `OSError` if the disk has no room for that many bytes; nothing stays."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.write(bytes(size))
+            file.flush()
+
+
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Calls `write` with a temporary name beside `path`, then renames it into place."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
@@ -45,6 +79,9 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     temporary = Path(name)
     try:
         write(temporary)
+        # A machine that stops must not leave the name of the new file with nothing in it.
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         # mkstemp makes files for their owner only; a result is an ordinary file.
         temporary.chmod(0o644)
         temporary.replace(path)

@@ -18,6 +18,7 @@ import optax
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
@@ -207,11 +208,10 @@ def fit_amortised(
     The others are those of `fit`. An instance with a non-finite gradient is left out of its batch
     and counted in `dropped`.
     """
-    if num_steps < 1 or num_particles < 1 or batch_size < 1:
-        raise ValueError(
-            f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps},"
-            f" {num_particles} and {batch_size}."
-        )
+    check_key(key)
+    num_particles = check_whole("num_particles", num_particles)
+    batch_size = check_whole("batch_size", batch_size)
+    restarts = None if restarts is None else check_whole("restarts", restarts)
     objective = as_objective(objective)
     trainer = AmortisedTrainer(
         program, objective, data, optimiser, order, num_particles, batch_size, restarts, average

@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
@@ -88,12 +89,12 @@ def fit(
     - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is
       skipped and counted.
     """
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
     objective = as_objective(objective)
-    if num_steps < 1 or num_particles < 1:
-        raise ValueError(
-            f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and"
-            f" {num_particles}."
-        )
+    num_particles = check_whole("num_particles", num_particles)
+    num_steps = check_whole("num_steps", num_steps)
+    restarts = None if restarts is None else check_whole("restarts", restarts)
     trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
     options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
     done = train(key, trainer, options)
