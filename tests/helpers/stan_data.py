@@ -53,10 +53,14 @@ def made_up_data(name):
         "kilpisjarvi_mod": {
             "x": numbers(),
             "y": series,
-            **{"pmualpha": 0.2, "psalpha": 3.0, "pmubeta": 0.1, "psbeta": 0.5},
+            "pmualpha": 0.2,
+            "psalpha": 3.0,
+            "pmubeta": 0.1,
+            "psbeta": 0.5,
         },
         "one_comp_mm_elim_abs": {
-            **{"D": 3.0, "V": 2.0},
+            "D": 3.0,
+            "V": 2.0,
             "times": [0.5, 1.0, 2.0],
             "C_hat": [0.6, 0.7, 0.5],
         },

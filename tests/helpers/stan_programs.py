@@ -273,9 +273,7 @@ PROGRAMS = {
     "kidscore_mom_work": _linear(_SCORE, *(_is("mom_work", k) for k in (2, 3, 4))),
     "mesquite": _linear(
         _plain("weight"),
-        *map(
-            _plain, ("diam1", "diam2", "canopy_height", "total_height", "density", "group")
-        ),
+        *map(_plain, ("diam1", "diam2", "canopy_height", "total_height", "density", "group")),
     ),
     "logmesquite": _linear(
         _WEIGHT,

@@ -64,7 +64,9 @@ def test_a_model_is_its_program_up_to_a_constant(model, x64):
     assert bool(numpyro_model.improper) != POSTERIORS[name].proper
     start = jax.tree.map(jnp.zeros_like, numpyro_model.example)
     ours, theirs = differences(name, data, list(points(numpyro_model, start, 0.3, name)))
-    np.testing.assert_allclose(ours, theirs, atol=ROUGH.get(model, 1e-7), rtol=ROUGH.get(model, 1e-8))
+    np.testing.assert_allclose(
+        ours, theirs, atol=ROUGH.get(model, 1e-7), rtol=ROUGH.get(model, 1e-8)
+    )
 
 
 def test_all_programs_are_there():
@@ -93,7 +95,10 @@ def posterior_mode(model, reference):
     for seed in range(6):
         start = flat + 0.5 * jax.random.normal(jax.random.key(seed), flat.shape)
         found = minimize(
-            lambda z: [np.asarray(x, float) for x in value(z)], start, jac=True, method="BFGS",
+            lambda z: [np.asarray(x, float) for x in value(z)],
+            start,
+            jac=True,
+            method="BFGS",
             options={"maxiter": 2000},
         )
         if np.isfinite(found.fun) and (best is None or found.fun < best.fun):
@@ -147,7 +152,10 @@ def test_models_on_the_published_data_are_their_programs(name, x64, folder):
     some = []
     for _ in range(4):
         flat = {p: m.mean + rng.uniform(-1, 1) * m.sd for p, m in reference.moments.items()}
-        flat = {p: np.clip(x, reference.moments[p].low, reference.moments[p].high) for p, x in flat.items()}
+        flat = {
+            p: np.clip(x, reference.moments[p].low, reference.moments[p].high)
+            for p, x in flat.items()
+        }
         some.append(_sites(flat, entry, data, rng))
     ours, theirs = differences(name, data, some)
     model = name.split("-")[1]

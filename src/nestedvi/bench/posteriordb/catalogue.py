@@ -74,7 +74,7 @@ _CAUCHY_NOISE = ("momhs", "momiq", "momhsiq", "interaction")
 
 def _regressions() -> dict[str, Entry]:
     """Every design on the data that it is for."""
-    entries = {}
+    entries: dict[str, Entry] = {}
     years = range(1972, 2001, 4)
     for name, design in DESIGNS.items():
         model = regression.flat_regression
@@ -106,9 +106,7 @@ def _others() -> dict[str, Entry]:
         "bball_drive_event_1-hmm_drive_1": Entry(
             "bball_drive_event_1", hidden_markov.normal_drive, _drive, True, 9.0
         ),
-        "diamonds-diamonds": Entry(
-            "diamonds", regression.diamonds, diamonds_design, True, 20.0
-        ),
+        "diamonds-diamonds": Entry("diamonds", regression.diamonds, diamonds_design, True, 20.0),
         "eight_schools-eight_schools_noncentered": Entry(
             "eight_schools", gaussian_process.eight_schools, _arrays("y", "sigma"), True, 3.0
         ),

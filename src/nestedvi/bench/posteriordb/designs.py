@@ -154,9 +154,7 @@ def logmesquite_logvas(data: Data) -> Arrays:
 
 
 def nes(data: Data) -> Arrays:
-    party, ideology, race, age = _columns(
-        data, "partyid7", "real_ideo", "race_adj", "age_discrete"
-    )
+    party, ideology, race, age = _columns(data, "partyid7", "real_ideo", "race_adj", "age_discrete")
     rest = _columns(data, "educ1", "gender", "income")
     return _design(party, ideology, race, *_indicators(age, 2, 3, 4), *rest)
 

@@ -54,9 +54,7 @@ def exponential_drive(u: jax.Array, v: jax.Array, rows: jax.Array) -> None:
     numpyro.factor("u, v", forward(log_seen, log_transition))
 
 
-def normal_drive(
-    u: jax.Array, v: jax.Array, rows: jax.Array, scales: tuple[float, float]
-) -> None:
+def normal_drive(u: jax.Array, v: jax.Array, rows: jax.Array, scales: tuple[float, float]) -> None:
     """The same data on a logarithmic scale, normal with known scales."""
     log_transition = _transition(rows)
     phi = numpyro.sample("phi", OrderedNormal((0.0, 3.0), 1.0))

@@ -5,7 +5,7 @@ pair. Nothing else is a special case.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from scipy import integrate, stats

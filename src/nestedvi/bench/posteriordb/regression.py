@@ -56,7 +56,5 @@ def diamonds(x: jax.Array, y: jax.Array) -> None:
     b = numpyro.sample("b", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
     intercept = numpyro.sample("Intercept", dist.StudentT(3, 8, 10))
     # The absolute value of a t is the t above zero.
-    sigma = numpyro.sample(
-        "sigma", dist.FoldedDistribution(dist.StudentT(3, 0, 10))
-    )
+    sigma = numpyro.sample("sigma", dist.FoldedDistribution(dist.StudentT(3, 0, 10)))
     numpyro.sample("y", dist.Normal(intercept + x @ b, sigma), obs=y)
