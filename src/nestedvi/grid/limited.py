@@ -37,7 +37,8 @@ class _Running(NamedTuple):
     job: Job
     process: Any
     core: int | None
-    began: float
+    # Until the process says that it began, its limit is no limit.
+    began: float = float("inf")
 
 
 def run_limited(
@@ -56,8 +57,8 @@ def run_limited(
 
     - `work`: a function of a module; its arguments, its result and what it passes to `tell` must be
       picklable.
-    - `limit`: seconds of a job; `within`: seconds of all together. Jobs that never began are not
-      among the outcomes.
+    - `limit`: seconds of a job, from when its process has started; `within`: seconds of all
+      together. Jobs that were never started are not among the outcomes.
     - `on_start`, `on_end`: called in this process.
     """
     cores, waiting = _cores(at_once), list(jobs)
@@ -73,7 +74,7 @@ def run_limited(
             process.kill()
         process.join()
         cores.append(core)
-        seconds = time.monotonic() - began
+        seconds = max(time.monotonic() - began, 0.0)
         outcomes.append(Outcome(job.name, state, value, told.get(job.name), seconds))
         on_end(outcomes[-1])
 
@@ -85,10 +86,13 @@ def run_limited(
                 connection, entry = _start(work, job, cores.pop(0))
                 running[connection] = entry
             due = min(min(entry.began + limit for entry in running.values()), last)
-            ready = wait(list(running), max(due - time.monotonic(), 0.0))
+            left = None if due == float("inf") else max(due - time.monotonic(), 0.0)
+            ready = wait(list(running), left)
             for connection in [each for each in running if each in ready]:
                 message = _receive(connection)
-                if message[0] == "told":
+                if message[0] == "began":
+                    running[connection] = running[connection]._replace(began=time.monotonic())
+                elif message[0] == "told":
                     told[running[connection].job.name] = message[1]
                 else:
                     end(connection, *message)
@@ -117,7 +121,7 @@ def _start(work: Callable[..., Any], job: Job, core: int | None) -> tuple[Connec
     process = context.Process(target=_work, args=(theirs, core, work, job.args), daemon=True)
     process.start()
     theirs.close()
-    return ours, _Running(job, process, core, time.monotonic())
+    return ours, _Running(job, process, core)
 
 
 def _receive(connection: Connection) -> tuple[str, Any]:
@@ -130,13 +134,14 @@ def _receive(connection: Connection) -> tuple[str, Any]:
 def _work(
     connection: Connection, core: int | None, work: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
-    """The other process: threads that are made from here on share one core."""
+    """In the other process: threads that are made from here on share one core."""
     if core is not None:
         os.sched_setaffinity(0, {core})
 
     def tell(value: Any) -> None:
         connection.send(("told", value))
 
+    connection.send(("began", None))
     try:
         result = work(*args, tell)
     except Exception as error:

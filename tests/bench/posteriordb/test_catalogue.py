@@ -85,56 +85,56 @@ def stan_values(sites):
     }
 
 
-def posterior_mode(model, reference):
-    """The density's mode without the Jacobian of the supports, in unconstrained coordinates, and
-    the sites' standard deviations by Laplace's approximation there.
+def posterior_mode(model):
+    """The mode in unconstrained coordinates as values of the sites, and the sites' standard
+    deviations by Laplace's approximation there.
     """
     flat, unravel = ravel_pytree(model.example)
-    value = jax.jit(jax.value_and_grad(lambda z: -model.log_gamma(unravel(z))))
-    best = None
-    for seed in range(6):
-        start = flat + 0.5 * jax.random.normal(jax.random.key(seed), flat.shape)
-        found = minimize(
-            lambda z: [np.asarray(x, float) for x in value(z)],
-            start,
-            jac=True,
-            method="BFGS",
-            options={"maxiter": 2000},
-        )
-        if np.isfinite(found.fun) and (best is None or found.fun < best.fun):
-            best = found
-    z = jnp.asarray(best.x)
-    hessian = jax.hessian(lambda z: -model.log_gamma(unravel(z)))
-    for _ in range(20):  # Newton's steps: BFGS stops early where scales differ by 10⁶
-        step = jnp.linalg.solve(hessian(z), jax.grad(lambda z: -model.log_gamma(unravel(z)))(z))
-        z = jnp.where(jnp.all(jnp.isfinite(z - step)), z - step, z)
-    covariance = np.linalg.inv(hessian(z))
-    names = list(stan_values(model.constrain(unravel(z))))
-    jacobian = jax.jacfwd(
-        lambda z: jnp.concatenate([jnp.ravel(x) for x in model.constrain(unravel(z)).values()])
-    )(z)
+
+    def energy(z):
+        return -model.log_gamma(unravel(z))
+
+    def constrained(z):
+        return jnp.concatenate([jnp.ravel(x) for x in model.constrain(unravel(z)).values()])
+
+    value, hessian = jax.jit(jax.value_and_grad(energy)), jax.jit(jax.hessian(energy))
+
+    def for_scipy(z):
+        return [np.asarray(x, dtype=float) for x in value(z)]
+
+    starts = [flat + 0.5 * jax.random.normal(jax.random.key(i), flat.shape) for i in range(4)]
+    climbs = [minimize(for_scipy, start, jac=True, method="BFGS") for start in starts]
+    best = min((climb for climb in climbs if np.isfinite(climb.fun)), key=lambda climb: climb.fun)
+    z = best.x
+    # Newton's steps finish: BFGS stops early where scales differ by 10⁶.
+    for _ in range(20):
+        step = np.linalg.solve(hessian(z), value(z)[1])
+        z = z - step if value(z - step)[0] <= value(z)[0] else z
+    jacobian, covariance = jax.jacfwd(constrained)(z), np.linalg.inv(hessian(z))
     sds = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, covariance, jacobian))
-    return stan_values(model.constrain(unravel(z))), dict(zip(names, sds, strict=True))
+    values = stan_values(model.constrain(unravel(jnp.asarray(z))))
+    return values, dict(zip(values, sds, strict=True))
 
 
-# Skewed posteriors, whose mode says little of their mean: the factor that standard deviations may
+# Skewed posteriors, whose mode says less of their mean: the factor that standard deviations may
 # differ by, and how many of them the mode may be off.
 SKEWED = {
-    "eight_schools-eight_schools_noncentered": (4.0, 2.0),
     "one_comp_mm_elim_abs-one_comp_mm_elim_abs": (15.0, 2.0),
     "garch-garch11": (1.6, 1.0),
-    "gp_pois_regr-gp_pois_regr": (1.6, 1.0),
     "gp_pois_regr-gp_regr": (1.6, 1.0),
+    **{name: (1.3, 1.0) for name in POSTERIORS if name.startswith("mesquite")},
 }
+# Scales of many latent values: their joint mode overfits and is far from all mass.
+WITHOUT_MODE = ("eight_schools-eight_schools_noncentered", "gp_pois_regr-gp_pois_regr")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POSTERIORS)
+@pytest.mark.parametrize("name", [name for name in POSTERIORS if name not in WITHOUT_MODE])
 def test_modes_and_their_curvature_agree_with_the_reference(name, x64, folder):
     entry, reference = POSTERIORS[name], load_references(folder)[name]
     data = load_data(entry.data, folder)
     model = NumpyroModel(entry.model, entry.arguments(data))
-    at, sds = posterior_mode(model, reference)
+    at, sds = posterior_mode(model)
     factor, far = SKEWED.get(name, (1.3, 0.8))
     assert reference.moments.keys() <= at.keys()
     for parameter, moments in reference.moments.items():
