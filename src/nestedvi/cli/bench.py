@@ -93,7 +93,7 @@ def targets(
 @bench.command(cls=configured_by("nestedvi.bench.posteriordb.run:PosteriordbConfig"))
 def posteriordb(
     posteriors: Annotated[
-        str | None, typer.Option(help="Posteriors, separated by commas.", show_default="all")
+        str | None, typer.Option(help="Posteriors, separated by commas; all unless given.")
     ] = None,
     limit: Annotated[
         float | None, typer.Option(help="Seconds that one posterior may take.")

@@ -49,14 +49,14 @@ def posteriordb_table(rows: Sequence[Row]) -> str:
     head = ("posterior", "dim", "off sd", "off se", "sds", "log Z", "CPU s", "2nd", "")
     table = [head, *map(_line, rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
-    lines = [_join(table[0], widths), "|".join(["", *("-" * max(w, 3) for w in widths), ""])]
+    lines = [_join(table[0], widths), "|".join(["", *("-" * max(w, 1) for w in widths), ""])]
     lines += [_join(line, widths) for line in table[1:]]
     return "\n".join([*lines, "", *_summary(rows), *_remarks(rows)]) + "\n"
 
 
 def _join(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
-        cell.ljust(max(width, 3)) if i == 0 else cell.rjust(max(width, 3))
+        cell.ljust(width) if i == 0 else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return f"|{'|'.join(padded)}|"
@@ -67,7 +67,7 @@ def _line(row: Row) -> tuple[str, ...]:
     if not first:
         return (label(row["posterior"]), "", "", "", "", row["state"], "", "", "")
     log_Z = (
-        f"{first['log_Z']:.3f} ± {first['log_Z_stderr']:.3f}"
+        f"{first['log_Z']:.3f}±{first['log_Z_stderr']:.3f}"
         if row["proper"] and first["log_Z"] is not None
         else ""
     )

@@ -31,9 +31,9 @@ Tell = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class PosteriordbConfig:
-    """Which posteriors, and how many seconds one of them and all together may take."""
+    """Which posteriors (none: all), and how many seconds one of them and all together may take."""
 
-    posteriors: tuple[str, ...] = tuple(POSTERIORS)
+    posteriors: tuple[str, ...] = ()
     limit: float = 1200.0
     within: float = 7200.0
     seed: int = 0
@@ -46,6 +46,11 @@ class PosteriordbConfig:
                 f"Limits are seconds above zero; got {self.limit} for one posterior and"
                 f" {self.within} for all."
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The posteriors by name."""
+        return self.posteriors or tuple(POSTERIORS)
 
 
 def answer_posterior(name: str, seed: int, data_dir: Path, run: int) -> Row:
@@ -130,12 +135,12 @@ def bench_posteriordb(
     """
     data, folder = find_folder(data_dir).resolve(), output_folder(out)
     cells = output_folder(folder / "cells").resolve()
-    names = sorted(config.posteriors, key=lambda name: -get_posterior(name).minutes)
+    names = sorted(config.names, key=lambda name: -get_posterior(name).minutes)
     reporters: dict[str, Any] = {}
     rows: dict[str, Row] = {}
 
     def result() -> dict[str, Any]:
-        ordered = [rows[name] for name in config.posteriors if name in rows]
+        ordered = [rows[name] for name in config.names if name in rows]
         return {"rows": ordered, "config": asdict(config), "jobs": jobs, **provenance(config.seed)}
 
     def started(name: str) -> None:
