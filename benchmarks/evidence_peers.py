@@ -220,7 +220,7 @@ CONTENDERS: dict[str, Callable[[Problem, int], Result]] = {
     "pymc-smc": pymc_smc,
     "numpyro-nuts": numpyro_nuts,
 }
-# Our own runs and NUTS in the precision that their users get; nested samplers are written in double.
+# Our own runs and NUTS in the precision that their users get; the others compute in double.
 _SINGLE = ("auto", "numpyro-nuts")
 
 

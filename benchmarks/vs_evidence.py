@@ -1,5 +1,5 @@
-"""log Z side by side with dynesty, nautilus, pocoMC, UltraNest, jaxns, PyMC's SMC and NumPyro's NUTS
-(posterior only), on eight problems where it is known.
+"""log Z side by side with dynesty, nautilus, pocoMC, UltraNest, jaxns, PyMC's SMC and NumPyro's
+NUTS (posterior only), on eight problems where it is known.
 
     pip install dynesty nautilus-sampler pocomc ultranest jaxns pymc scikit-learn
     python benchmarks/vs_evidence.py --out results/bench --limit 120 --jobs 1

@@ -1,6 +1,9 @@
 """Posteriors as targets: densities written out with SciPy, evidences by other means."""
 
+import json
+import runpy
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +13,8 @@ from scipy import optimize, stats
 
 import nestedvi as nvi
 from nestedvi.targets.data import BROWNIAN_OBSERVED, SEEDS
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def test_brownian_against_scipy(x64):
@@ -96,10 +101,10 @@ def test_a_logistic_regressions_labels_are_signs(x64):
 
 
 def test_seeds_against_scipy(x64):
-    """Priors, effects and counts written out; the log odds of a plate by its variety and extract."""
+    """Priors, effects and counts written out; log odds of a plate by its variety and extract."""
     rng = np.random.default_rng(8)
     r, n, x1, x2 = SEEDS.T
-    assert SEEDS.shape == (21, 4) and (r <= n).all() and n.sum() == 831 and r.sum() == 437
+    assert SEEDS.shape == (21, 4) and (r <= n).all() and n.sum() == 831 and r.sum() == 424
     for z in rng.normal(size=(4, 26)):
         tau, a, b = np.exp(z[0]), z[1:5], z[5:]
         by_hand = stats.gamma.logpdf(tau, 0.01, scale=100) + z[0]
@@ -108,3 +113,15 @@ def test_seeds_against_scipy(x64):
         by_hand += stats.binom.logpmf(r, n, 1 / (1 + np.exp(-odds))).sum()
         found = nvi.targets.Seeds().log_gamma(jnp.asarray(z))
         np.testing.assert_allclose(found, by_hand, rtol=1e-10)
+
+
+def test_the_recorded_log_Z_of_seeds_is_the_tables():
+    recorded = json.loads((BENCHMARKS.parent / "results/bench/seeds-log-Z.json").read_text())
+    assert abs(recorded["log_Z"] - nvi.targets.get_target("seeds").log_Z) < 1e-6
+    assert abs(recorded["log_Z"] - recorded["coarser"]) < 1e-5
+
+
+@pytest.mark.slow
+def test_log_Z_of_seeds_by_a_coarse_quadrature(x64):
+    quadrature = runpy.run_path(str(BENCHMARKS / "seeds_log_Z.py"))
+    assert abs(quadrature["log_Z"](4, 29) - nvi.targets.get_target("seeds").log_Z) < 1e-3

@@ -57,14 +57,12 @@ def bridge_sampling(
     log_l2 = np.where(np.isnan(log_l2), -np.inf, log_l2)
     worth = min(float(effective_sample_size(log_l1.reshape(kept.shape[:2]))), len(log_l1))
     log_s1, log_s2 = np.log([worth, len(log_l2)]) - np.log(worth + len(log_l2))
-    log_r, iterations = float(np.median(log_l1)), 0
-    for iterations in range(1, _ITERATIONS + 1):
+    log_r, moved, iterations = float(np.median(log_l1)), np.inf, 0
+    while moved > _CLOSE and iterations < _ITERATIONS:
         top = log_l2 - np.logaddexp(log_s1 + log_l2, log_s2 + log_r)
         bottom = -np.logaddexp(log_s1 + log_l1, log_s2 + log_r)
         new = _log_mean(top) - _log_mean(bottom)
-        moved, log_r = abs(new - log_r), new
-        if moved < _CLOSE:
-            break
+        moved, log_r, iterations = abs(new - log_r), new, iterations + 1
     stderr = _stderr(log_l1.reshape(kept.shape[:2]), log_l2, log_r, log_s1, log_s2)
     return Bridge(log_r, stderr, iterations)
 
@@ -77,7 +75,7 @@ def _stderr(
     log_l1: np.ndarray, log_l2: np.ndarray, log_r: float, log_s1: float, log_s2: float
 ) -> float:
     """The relative error of Ẑ: that of both means, the first with autocorrelated terms."""
-    # With π = γ / Z: numerator π / (s_1 π + s_2 g) under g, denominator g / (s_1 π + s_2 g) under π.
+    # With π = γ / Z: π / (s_1 π + s_2 g) under g, and g / (s_1 π + s_2 g) under π.
     f1 = np.exp(-np.logaddexp(log_s1 + log_l1 - log_r, log_s2))
     f2 = np.exp(log_l2 - log_r - np.logaddexp(log_s1 + log_l2 - log_r, log_s2))
     worth = min(float(effective_sample_size(f1)), f1.size)

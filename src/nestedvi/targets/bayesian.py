@@ -65,7 +65,8 @@ class Seeds(AbstractDensity):
     """Germination of seeds on 21 plates: a logistic regression with a random effect for each plate.
 
     z = (log τ, a_0, a_1, a_2, a_12, b_1 … b_21) with τ ~ Gamma(0.01, 0.01), a ~ N(0, 10²) and
-    b_i ~ N(0, 1/τ); r_i of n_i germinate with log odds a_0 + a_1 x_1 + a_2 x_2 + a_12 x_1 x_2 + b_i.
+    b_i ~ N(0, 1/τ); of n_i seeds r_i germinate, with the log odds
+    a_0 + a_1 x_1 + a_2 x_2 + a_12 x_1 x_2 + b_i.
     """
 
     def log_gamma(self, z: Float[Array, "26"]) -> Scalar:
