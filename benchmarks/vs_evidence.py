@@ -10,6 +10,7 @@ installed is passed over. For the first seed a second answer of the same process
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -145,8 +146,13 @@ def table(lines: list[Row]) -> str:
 
 
 def versions(contenders: list[str]) -> dict[str, str]:
-    names = [_PACKAGES.get(_MODULES[name], _MODULES[name]) for name in contenders]
-    return {name: importlib.metadata.version(name) for name in names}
+    """Versions of the libraries that are installed as packages."""
+    found = {}
+    for contender in contenders:
+        module = _MODULES[contender]
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[module] = importlib.metadata.version(_PACKAGES.get(module, module))
+    return found
 
 
 def main() -> None:
