@@ -30,7 +30,10 @@ def test_there_are_eight(problems):
     assert len(problems) == 8 and set(NAMES) <= problems.keys()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("two-modes", "funnel") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES],
+)
 def test_every_form_is_the_same_density(name, problems, x64):
     """Quantiles of the unit cube, SciPy's priors and NumPyro's model."""
     problem = problems[name]()
@@ -56,6 +59,7 @@ def test_every_form_is_the_same_density(name, problems, x64):
     np.testing.assert_allclose(log_density(problem.model, (), {}, values)[0], expected)
 
 
+@pytest.mark.slow
 def test_six_modes_are_six_times_one(problems, x64):
     """Ordered means have a sixth of the mass; importance sampling from a normal at one mode."""
     problem = problems["label-switching"]()
@@ -71,6 +75,7 @@ def test_six_modes_are_six_times_one(problems, x64):
     assert abs(found - problem.log_Z) < 4 * error < 0.05
 
 
+@pytest.mark.slow
 def test_eight_schools_by_draws_of_the_prior(problems, x64):
     problem = problems["eight-schools"]()
     x = problem.from_cube(np.random.default_rng(2).uniform(size=(200_000, 10)))

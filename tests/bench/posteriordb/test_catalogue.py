@@ -56,7 +56,14 @@ def differences(name, data, points):
     return ours - ours[0], theirs - theirs[0]
 
 
-@pytest.mark.parametrize("model", sorted(ONE_EACH))
+# One of each kind; the others take as long and are slow tests.
+QUICK = ("garch11", "hmm_example", "gp_regr", "kidscore_interaction_z", "logmesquite_logvas", "nes")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in sorted(ONE_EACH)],
+)
 def test_a_model_is_its_program_up_to_a_constant(model, x64):
     name = ONE_EACH[model]
     data = made_up_data(POSTERIORS[name].data)
