@@ -123,3 +123,73 @@ def campaign(
     out_console.print(
         (Path(out) / "campaign.md").read_text(encoding="utf-8"), markup=False, highlight=False
     )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.posteriordb.run:PosteriordbConfig"))
+def posteriordb(
+    posteriors: Annotated[
+        str | None, typer.Option(help="Posteriors, separated by commas; all unless given.")
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that one posterior may take.")
+    ] = None,
+    within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Folder with references.json and data.", show_default="$NESTEDVI_DATA"),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for posteriordb.json, posteriordb.md and posteriordb.png.")
+    ] = "nestedvi-benchmarks",
+    seed: Seed = None,
+) -> None:
+    """Other people's models: posteriors of posteriordb with the defaults, beside their reference
+    draws.
+
+    Every answer is kept when it is done: the same command goes on after Ctrl-C or a limit.
+    """
+    from nestedvi.bench.posteriordb.run import PosteriordbConfig, bench_posteriordb
+
+    options = given(posteriors=names_in(posteriors), limit=limit, within=within, seed=seed)
+    config = PosteriordbConfig(**options)
+    bench_posteriordb(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
+    out_console.print(
+        (Path(out) / "posteriordb.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.evidences:EvidencesConfig"))
+def evidences(
+    problems: Annotated[
+        str | None,
+        typer.Option(
+            help="Posteriors or targets, separated by commas; all posteriors with proper priors"
+            " unless given."
+        ),
+    ] = None,
+    draws: Annotated[int | None, typer.Option(help="Draws of each of NUTS' four chains.")] = None,
+    limit: Annotated[float | None, typer.Option(help="Seconds that one problem may take.")] = None,
+    within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Folder with posteriordb's data.", show_default="$NESTEDVI_DATA"),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for evidences.json and evidences.md.")
+    ] = "nestedvi-benchmarks",
+    seed: Seed = None,
+) -> None:
+    """log Z in two independent ways: sample's, and bridge sampling from draws of NUTS.
+
+    Every problem is kept when it is done: the same command goes on after Ctrl-C or a limit.
+    """
+    from nestedvi.bench.evidences import EvidencesConfig, bench_evidences
+
+    sizes = given(draws=draws, limit=limit, within=within, seed=seed)
+    config = EvidencesConfig(**given(problems=names_in(problems)), **sizes)
+    bench_evidences(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
+    out_console.print(
+        (Path(out) / "evidences.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )
