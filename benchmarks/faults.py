@@ -223,7 +223,9 @@ def disk(lab: Lab, number: int, name: str, kind: str) -> dict[str, Any]:
         result = beside / "result"
         digest = result.read_text() if result.exists() else None
         ended = Ended(code, digest, (beside / "said").read_text(errors="replace"))
-    may_say = "Cannot write" if name != "reproduce" else ""
+    last = (ended.said.strip().splitlines() or [""])[-1]
+    reasons = ("Cannot write", "No space left", "Read-only", "File too large", "Not a directory")
+    may_say = next((reason for reason in reasons if reason in last), None)
     outcome = lab.judge(name, ended, may_say)
     return {"what": f"{kind}, {'mounted' if mounted else 'limited'}", "outcome": outcome}
 

@@ -74,19 +74,24 @@ def reserve(folder: Path, size: int) -> None:
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Calls `write` with a temporary name beside `path`, then renames it into place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        # A machine that stops must not leave the name of the new file with nothing in it.
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        # mkstemp makes files for their owner only; a result is an ordinary file.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            # A machine that stops must not leave the name of the new file with nothing in it.
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            # mkstemp makes files for their owner only; a result is an ordinary file.
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def to_json(content: Any) -> str:
