@@ -115,6 +115,8 @@ def ultranest(problem: Problem, seed: int) -> Result:
     np.random.seed(seed)
     names = [f"{block.name}{i}" for block in problem.blocks for i in range(block.size)]
     sampler = ReactiveNestedSampler(names, _points(problem), problem.from_cube, vectorized=True)
+    # It writes a line an iteration otherwise.
+    logging.getLogger("ultranest").setLevel(logging.WARNING)
     if problem.dim > 10:
         sampler.stepsampler = steps.SliceSampler(
             nsteps=2 * problem.dim, generate_direction=steps.generate_mixture_random_direction
