@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Array, Float
 
 from nestedvi.densities.base import AbstractDensity
@@ -115,6 +115,7 @@ def find_modes(
     ask = _Counted(density, jnp.result_type(float))
     ends = []
     for start in np.asarray(starts, np.float64):
+        # An attribute of scipy imports itself when it is first used: it is a sixth of a second.
         result = scipy.optimize.minimize(
             ask, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "maxcor": 20}
         )

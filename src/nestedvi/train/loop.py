@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,10 @@ from jaxtyping import Int, PyTree
 from nestedvi._types import Key
 from nestedvi.errors import CheckpointError, NonFiniteGradientError
 from nestedvi.progress import as_reporter
-from nestedvi.storage.checkpoints import Checkpoints
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
+
+if TYPE_CHECKING:
+    from nestedvi.storage.checkpoints import Checkpoints
 
 __all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "train"]
 
@@ -60,6 +62,9 @@ def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
     state = learner.start(key)
     store = None
     if options.checkpoint is not None:
+        # Only those who keep checkpoints wait for orbax to be imported.
+        from nestedvi.storage.checkpoints import Checkpoints
+
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
     try:
         return _loop(key, learner, state, store, options)
@@ -113,7 +118,7 @@ def _empty_record(learner: AbstractLearner, state: State, key: Key, steps: int) 
 
 
 def _resume(
-    store: Checkpoints, learner: AbstractLearner, state: State, key: Key
+    store: "Checkpoints", learner: AbstractLearner, state: State, key: Key
 ) -> tuple[int, State, list[Any], float]:
     def template(step: int):
         return (
@@ -133,7 +138,7 @@ def _loop(
     key: Key,
     learner: AbstractLearner,
     state: State,
-    store: Checkpoints | None,
+    store: "Checkpoints | None",
     options: LoopOptions,
 ) -> Training:
     num_steps, reporter = options.num_steps, as_reporter(options.progress)
