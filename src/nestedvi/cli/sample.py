@@ -72,7 +72,7 @@ def sample(
         bool, typer.Option(help="Keep compiled programs on disk, so that the next run is quicker.")
     ] = True,
     out: Annotated[
-        str, typer.Option(help="Folder for posterior.json, posterior.nc and posterior.png.")
+        str, typer.Option(help="Folder for report.html, posterior.json, .png and .nc.")
     ] = "nestedvi-sample",
     seed: Seed = None,
     as_json: Json = False,

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.inference.trace import Trace
 from nestedvi.methods import Method
 
 __all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
@@ -41,7 +42,7 @@ class Answer(NamedTuple):
     many in each but the last. `num_ancestors` is how many first draws they descend from.
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
-    that could tell: `weighted` is False.
+    that could tell: `weighted` is False. `trace` is what a report shows of batches and levels.
     """
 
     z: Float[Array, "particles dim"]
@@ -56,6 +57,7 @@ class Answer(NamedTuple):
     drawn_log_w: LogWeights | np.ndarray | None = None
     weighted: bool = True
     timings: Mapping[str, float] = MappingProxyType({})
+    trace: Trace | None = None
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""

@@ -23,6 +23,7 @@ from nestedvi.inference.frozen import GOOD_BASE, LEAPS, freeze
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.search import unfinished
 from nestedvi.inference.stages import Stages
+from nestedvi.inference.trace import trace_runs
 from nestedvi.particles.weights import log_Z_hat
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
@@ -107,6 +108,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
         sampler=sampler,
         cost=cost,
         drawn_log_w=runs.drawn_log_w.reshape(-1),
+        trace=trace_runs(runs, sampler),
     )
 
 

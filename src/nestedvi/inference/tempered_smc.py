@@ -12,6 +12,7 @@ from nestedvi.fitting.directions import whiten
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
+from nestedvi.inference.trace import trace_tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
@@ -85,6 +86,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
         cost=Cost(0.0, asked("gradients"), asked("values")),
         weighted=False,
         timings=stages.timings,
+        trace=trace_tempering(runs),
     )
 
 

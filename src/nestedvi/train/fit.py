@@ -49,6 +49,22 @@ class Fit(NamedTuple):
     seconds: float
     step_seconds: float
 
+    def report(self, path: str | Path = "report.html", *, title: str = "Training") -> Path:
+        """Writes one page that opens in any browser, without a network: what every level's
+        divergence and ESS did from step to step. Returns the path.
+        """
+        # matplotlib takes a second to import: only those who look at a figure pay for it.
+        from nestedvi.plot.training import write_training_report
+
+        return write_training_report(
+            path,
+            self.record._asdict(),
+            skipped=self.skipped,
+            seconds=self.seconds,
+            step_seconds=self.step_seconds,
+            title=title,
+        )
+
 
 @in_full_precision
 def fit(
