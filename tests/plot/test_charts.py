@@ -55,5 +55,5 @@ def test_the_first_steps_do_not_hide_the_rest():
 
 def test_levels_are_rows_from_below():
     axes = CHARTS["heat"]().axes[0]
-    np.testing.assert_allclose(axes.images[0].get_array(), [[-1, np.log10(0.2)], [0, -6]])
+    np.testing.assert_allclose(axes.images[0].get_array(), [[-1, np.log10(0.2)], [0, -3]])
     assert axes.images[0].origin == "lower"

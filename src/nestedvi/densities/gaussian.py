@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable, check_shape
@@ -18,12 +18,24 @@ __all__ = ["CorrelatedMixture", "DiagonalNormal", "GaussianMixture", "inverse_ro
 
 
 class DiagonalNormal(AbstractSampleable):
-    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned."""
+    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned.
+
+    Args:
+        loc: the mean, shape (dim,).
+        scale: standard deviations, shape (dim,) or one for all.
+
+    Example:
+        ```python
+        density = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        z = density.sample(jax.random.key(0))
+        density.log_gamma(z) - density.log_Z
+        ```
+    """
 
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
 
-    def __init__(self, loc, scale):
+    def __init__(self, loc: ArrayLike, scale: ArrayLike):
         loc = jnp.atleast_1d(jnp.asarray(loc, dtype=jnp.result_type(float)))
         scale = jnp.asarray(scale, dtype=loc.dtype)
         # Under vmap (a stack of densities) the values are not known yet, and the check cannot be

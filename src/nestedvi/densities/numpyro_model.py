@@ -39,10 +39,20 @@ class NumpyroModel(AbstractDensity):
     `example` is one such particle, `improper` names the sites whose prior has no normaliser: log Z
     then means nothing by itself.
 
-    ```python
-    model = nvi.NumpyroModel(regression, (x,), {"y": y})
-    model.log_gamma(model.example), model.constrain(model.example)
-    ```
+    Args:
+        model: a NumPyro model with continuous latent sites.
+        model_args: its positional arguments.
+        model_kwargs: its keyword arguments.
+
+    Example:
+        ```python
+        def coin(flips):
+            p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+            numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+        density = nvi.NumpyroModel(coin, (np.array([1, 0, 1, 1]),))
+        density.log_gamma(density.example), density.constrain(density.example)
+        ```
     """
 
     # Functions rather than model and arguments: data must stay constants of the density, never

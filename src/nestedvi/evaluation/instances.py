@@ -80,6 +80,44 @@ def evaluate_instances(
 
     With `refresh`, global variables are moved after every `every` states, and `distinct` counts
     their values at the end.
+
+    Args:
+        key: randomness of all runs.
+        program: makes a sampler from one instance.
+        data: a pytree of arrays with a leading axis of instances.
+        num_particles: S, for each instance.
+        at_once: instances side by side; as many as memory suggests unless given.
+        refresh: MCMC moves of global variables.
+        every: moves them after every so many states; `distinct` then counts their values at the
+            end.
+
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
+
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        class Program(eqx.Module):
+            log_scale: jax.Array
+
+            def __call__(self, xs):
+                step = nvi.DistributionKernel(
+                    lambda z, context: dist.Normal(z, jnp.exp(self.log_scale)), reparameterised=True
+                )
+                move = nvi.Shared(nvi.Transition(step), len(xs) - 1)
+                return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
+
+        series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
+
+        program = Program(jnp.array(0.0))
+        nvi.evaluate_instances(jax.random.key(1), program, series, num_particles=50).log_Z_hat
+        ```
     """
     num = jax.tree.leaves(data)[0].shape[0]
     if num_particles < 1 or num < 1:

@@ -45,6 +45,17 @@ class Posterior(NamedTuple):
     effective sample size of their weights, or the number of first draws that they descend from.
     `khat` is NaN where all weights of a batch are equal and so cannot tell. `diagnosis` says in
     whole sentences why not to trust the rest, and is empty when nothing was found.
+
+    Example:
+        ```python
+        def log_density(z):
+            return -0.5 * jnp.sum(z**2)
+
+        posterior = nvi.sample(jax.random.key(0), log_density, dim=2, method="smc")
+        print(posterior.summary())
+        mean, error = posterior.expectation(lambda z: z[0] > 0)
+        draws = posterior.resample(jax.random.key(1), 100)
+        ```
     """
 
     samples: PyTree

@@ -142,7 +142,7 @@ def heat_chart(steps: ArrayLike, values: ArrayLike, *, label: str, log: bool = F
     """Values by level (rows from below) and training step."""
     shown = np.asarray(values, float)
     if log:
-        shown = np.log10(np.maximum(shown, 1e-6))
+        shown = np.log10(np.maximum(shown, 1e-3))
         label = f"log₁₀ {label}"
     with style():
         figure, axes = _axes("step", "level")
