@@ -18,7 +18,7 @@ from nestedvi.plot.figures import annealing_figure, draw_schedules
 key_build, key_fit, key_run, key_judge = jax.random.split(jax.random.key(0), 4)
 target = nvi.targets.ring()
 initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-K = 6
+K = 8
 
 # %% [markdown]
 # ## The parts
@@ -57,14 +57,14 @@ fixed, free = sampler_with(nvi.LinearSchedule(K)), sampler_with(nvi.LearnedSched
 
 # %%
 kernels_only = nvi.fit(
-    key_fit, fixed, nvi.Objective(learn=["forward", "reverse"]), num_steps=3_000, num_particles=48
+    key_fit, fixed, nvi.Objective(learn=["forward", "reverse"]), num_steps=5_000, num_particles=36
 )
 everything = nvi.fit(
     key_fit,
     free,
     nvi.Objective(learn=["forward", "reverse", "path"]),
-    num_steps=3_000,
-    num_particles=48,
+    num_steps=5_000,
+    num_particles=36,
 )
 
 # %% [markdown]
@@ -88,7 +88,7 @@ for (name, fit), colour in zip(
     {"linear": kernels_only, "learned": everything}.items(), ("#8a97a6", "#d1495b"), strict=True
 ):
     total = fit.record.level_divergence.sum(axis=1).reshape(-1, 50).mean(axis=1)
-    right.plot(50 * np.arange(1, 61), total, color=colour, label=name)
+    right.plot(50 * np.arange(1, 101), total, color=colour, label=name)
 right.set(xlabel="step", ylabel="Σ_k divergence", title="training", ylim=(0, None))
 right.legend(frameon=False)
 figure
