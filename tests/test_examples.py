@@ -164,7 +164,7 @@ def test_files_on_a_page_exist(page):
 def command_and_options(words):
     """The command that words name, and those of its words that are options."""
     command = typer.main.get_command(app)
-    while words and hasattr(command, "commands"):
+    while words and hasattr(command, "commands") and not words[0].startswith("--"):
         assert words[0] in command.commands, f"no command {' '.join(words)}"
         command, words = command.commands[words[0]], words[1:]
     return command, {word.split("=")[0] for word in words if word.startswith("--")}

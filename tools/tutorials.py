@@ -91,9 +91,8 @@ def write_page(script: Path, folder: Path) -> Path:
 
     from nestedvi import __version__
 
-    began, names, lines, pictures = time.perf_counter(), {"__name__": "__main__"}, [], 0
-    for old in folder.glob(f"{script.stem}-*.png"):
-        old.unlink()
+    began, names, lines = time.perf_counter(), {"__name__": "__main__"}, []
+    pictures: dict[str, bytes] = {}
     for cell in cells_of(script.read_text(encoding="utf-8")):
         if cell.is_text:
             lines.append(cell.source)
@@ -105,18 +104,23 @@ def write_page(script: Path, folder: Path) -> Path:
         if printed:
             lines.append(f"```text\n{printed.rstrip()}\n```")
         if isinstance(value, Figure):
-            pictures += 1
-            name = f"{script.stem}-{pictures}.png"
-            value.savefig(folder / name, dpi=110, bbox_inches="tight", metadata={"Software": None})
+            name, file = f"{script.stem}-{len(pictures) + 1}.png", io.BytesIO()
+            value.savefig(file, dpi=110, bbox_inches="tight", metadata={"Software": None})
+            pictures[name] = file.getvalue()
             title = value.get_suptitle() or value.axes[0].get_title() or "figure"
             lines.append(f"![{title}]({name})")
     seconds = time.perf_counter() - began
     head = f"<!-- digest {digest(script)} of {script.name}; written by tools/tutorials.py -->"
-    name = script.relative_to(FOLDER.parents[1]).as_posix()
+    where = script.relative_to(FOLDER.parents[1]).as_posix()
     foot = (
-        f"*`{name}`, run in {seconds:.0f} s on {jax.devices()[0].platform}"
+        f"*`{where}`, run in {seconds:.0f} s on {jax.devices()[0].platform}"
         f" with nestedvi {__version__} and JAX {jax.__version__}.*"
     )
+    # Nothing is touched before all has run.
+    for old in folder.glob(f"{script.stem}-*.png"):
+        old.unlink()
+    for name, content in pictures.items():
+        (folder / name).write_bytes(content)
     page = folder / f"{script.stem}.md"
     page.write_text("\n\n".join([head, *lines, foot]) + "\n", encoding="utf-8")
     return page
