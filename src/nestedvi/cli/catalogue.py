@@ -13,9 +13,7 @@ _SYMBOLS = {"initial": "q₁", "forward": "q", "reverse": "r", "path": "γ"}
 
 
 def methods(as_json: Json = False) -> None:
-    """Print what --method takes: the ways of answering, and the methods table with what each row
-    is made of.
-    """
+    """Print what --method takes: ways of answering, and rows of the methods table."""
     from nestedvi.inference.sample import ANSWERS
     from nestedvi.methods import METHODS
 
