@@ -91,7 +91,7 @@ def write_page(script: Path, folder: Path) -> Path:
 
     from nestedvi import __version__
 
-    began, names, lines = time.process_time(), {"__name__": "__main__"}, []
+    names, lines = {"__name__": "__main__"}, []
     pictures: dict[str, bytes] = {}
     for cell in cells_of(script.read_text(encoding="utf-8")):
         if cell.is_text:
@@ -109,12 +109,11 @@ def write_page(script: Path, folder: Path) -> Path:
             pictures[name] = file.getvalue()
             title = value.get_suptitle() or value.axes[0].get_title() or "figure"
             lines.append(f"![{title}]({name})")
-    seconds = time.process_time() - began
     head = f"<!-- digest {digest(script)} of {script.name}; written by tools/tutorials.py -->"
     where = script.relative_to(FOLDER.parents[1]).as_posix()
     foot = (
-        f"*`{where}`, {seconds:.0f} s of processor time ({jax.devices()[0].platform}), with"
-        f" nestedvi {__version__} and JAX {jax.__version__}.*"
+        f"*`{where}`, run on {jax.devices()[0].platform} with nestedvi {__version__} and JAX"
+        f" {jax.__version__}.*"
     )
     # Nothing is touched before all has run.
     for old in folder.glob(f"{script.stem}-*.png"):
