@@ -103,19 +103,23 @@ def evaluate_instances(
             def log_observation(self, x, z):
                 return dist.Normal(z, 0.5).log_prob(x)
 
-        class Program(eqx.Module):
+        class Step(eqx.Module):
             log_scale: jax.Array
 
+            def __call__(self, z, context):
+                return dist.Normal(z, jnp.exp(self.log_scale))
+
+        class Program(eqx.Module):
+            step: Step
+
             def __call__(self, xs):
-                step = nvi.DistributionKernel(
-                    lambda z, context: dist.Normal(z, jnp.exp(self.log_scale)), reparameterised=True
-                )
-                move = nvi.Shared(nvi.Transition(step), len(xs) - 1)
+                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
+                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
                 return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
 
         series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
 
-        program = Program(jnp.array(0.0))
+        program = Program(Step(jnp.array(0.0)))
         nvi.evaluate_instances(jax.random.key(1), program, series, num_particles=50).log_Z_hat
         ```
     """

@@ -227,14 +227,18 @@ def fit_amortised(
             def log_observation(self, x, z):
                 return dist.Normal(z, 0.5).log_prob(x)
 
-        class Program(eqx.Module):
+        class Step(eqx.Module):
             log_scale: jax.Array
 
+            def __call__(self, z, context):
+                return dist.Normal(z, jnp.exp(self.log_scale))
+
+        class Program(eqx.Module):
+            step: Step
+
             def __call__(self, xs):
-                step = nvi.DistributionKernel(
-                    lambda z, context: dist.Normal(z, jnp.exp(self.log_scale)), reparameterised=True
-                )
-                move = nvi.Shared(nvi.Transition(step), len(xs) - 1)
+                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
+                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
                 return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
 
         series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
@@ -242,14 +246,14 @@ def fit_amortised(
         objective = nvi.Objective("forward-kl", learn="forward")
         fit = nvi.fit_amortised(
             jax.random.key(1),
-            Program(jnp.array(0.0)),
+            Program(Step(jnp.array(0.0))),
             series,
             objective,
             num_steps=10,
             num_particles=10,
             batch_size=4,
         )
-        fit.program.log_scale
+        fit.program.step.log_scale
         ```
     """
     if num_steps < 1 or num_particles < 1 or batch_size < 1:
