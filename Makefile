@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-gpu coverage lint types clean
+.PHONY: demo test test-all test-gpu test-versions coverage docs lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,9 +42,18 @@ test-gpu:
 	  $(PYTHON) -m pytest $$($(PYTHON) -c "import xdist; print('-n 4 --dist loadfile')" 2>/dev/null) -m 'not slow' -p no:cacheprovider; \
 	} 2>&1 | tee $(GPU_LOG)
 
+# The built package in empty environments: lowest versions, and newest ones under every Python here. Needs a package index.
+test-versions: $(STAMP)
+	$(BIN)/python tools/versions.py
+
+# Runs the tutorials whose script changed, then builds the site into site/; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python tools/tutorials.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Measuring costs a quarter of the suite's time, so it is a command of its own.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) site .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -17,6 +17,7 @@ ORDER = [
     {"_types", "arguments", "errors", "interrupts", "progress"},
     {"precision", "randomness"},
     {"storage"},
+    {"plot"},
     {"densities"},
     {"targets"},
     {"paths", "kernels"},
@@ -28,12 +29,12 @@ ORDER = [
     {"train"},
     {"methods"},
     {"evaluation"},
-    {"plot"},
     {"inference"},
     {"grid"},
     {"bench"},
     {"paper"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {station: rank for rank, group in enumerate(ORDER) for station in group}
 MAY_STOP_GRADIENTS = {"sampler", "divergences", "train", "kernels"}
@@ -303,3 +304,25 @@ for module in pkgutil.walk_packages(nestedvi.__path__, "nestedvi."):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_import_touches_no_device_and_leaves_heavy_libraries_alone():
+    """A user may still choose devices and precision after `import nestedvi`, and does not wait for
+    what only figures, checkpoints or optimisers need.
+    """
+    program = """
+import sys
+import nestedvi
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+heavy = {"matplotlib", "orbax", "scipy.optimize", "arviz", "pandas", "sklearn", "blackjax"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parent,
+        check=True,
+    )
+    assert done.stdout.split() == []

@@ -19,7 +19,16 @@ __all__ = [
 
 
 class NestedviWarning(UserWarning):
-    """Something was repaired or cannot be trusted; the message says which."""
+    """Something was repaired or cannot be trusted; the message says which.
+
+    Example:
+        ```python
+        import warnings
+
+        warnings.simplefilter("error", nvi.NestedviWarning)  # a diagnosis then stops the program
+        warnings.simplefilter("default", nvi.NestedviWarning)
+        ```
+    """
 
 
 class DensityError(FloatingPointError):

@@ -14,6 +14,7 @@ from nestedvi.cli.options import (
     Seed,
     configured_by,
     err_console,
+    examples,
     given,
     names_in,
     out_console,
@@ -22,10 +23,17 @@ from nestedvi.cli.options import (
 
 __all__ = ["bench"]
 
-bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure speed, memory and errors.",
+    no_args_is_help=True,
+    epilog=examples("nestedvi bench step", "nestedvi bench targets"),
+)
 
 
-@bench.command(cls=configured_by("nestedvi.bench.step:StepBench"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.step:StepBench"),
+    epilog=examples("nestedvi bench step --levels 32 --order level-parallel --json"),
+)
 def step(
     method: Annotated[str | None, typer.Option(help="A method id; see 'nestedvi methods'.")] = None,
     levels: Annotated[int | None, typer.Option(help="K, the number of densities.")] = None,
@@ -60,7 +68,10 @@ def _step_table(config: Any, result: dict[str, Any]) -> Table:
     return table
 
 
-@bench.command(cls=configured_by("nestedvi.bench.targets:TargetsConfig"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.targets:TargetsConfig"),
+    epilog=examples("nestedvi bench targets --targets ring,funnel --methods smc --seeds 2"),
+)
 def targets(
     targets: Annotated[
         str | None, typer.Option(help="Targets, separated by commas; -rotated turns one.")

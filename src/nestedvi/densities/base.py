@@ -46,7 +46,17 @@ def in_pieces(z: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 class AbstractDensity(eqx.Module):
-    """An unnormalised density γ = Z π on one particle."""
+    """An unnormalised density γ = Z π on one particle.
+
+    Example:
+        ```python
+        class Quartic(nvi.AbstractDensity):
+            def log_gamma(self, z):
+                return -jnp.sum(z**4)
+
+        Quartic().log_gamma(jnp.ones(2))
+        ```
+    """
 
     @abc.abstractmethod
     def log_gamma(self, z: Particle) -> Scalar:
@@ -61,7 +71,25 @@ class AbstractDensity(eqx.Module):
 
 
 class AbstractSampleable(AbstractDensity):
-    """A density that can be sampled exactly and whose normaliser is known."""
+    """A density that can be sampled exactly and whose normaliser is known.
+
+    Example:
+        ```python
+        class Uniform(nvi.AbstractSampleable):
+            # On the unit square, not normalised: γ = 2.
+
+            log_Z = jnp.log(2.0)
+            reparameterised = True
+
+            def log_gamma(self, z):
+                return jnp.where(jnp.all((z >= 0) & (z <= 1)), jnp.log(2.0), -jnp.inf)
+
+            def sample(self, key):
+                return jax.random.uniform(key, (2,))
+
+        Uniform().sample(jax.random.key(0))
+        ```
+    """
 
     @property
     @abc.abstractmethod
@@ -106,9 +134,14 @@ def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
 class Density(AbstractDensity):
     """A plain function `z -> log γ(z)` as a density.
 
-    ```python
-    nvi.Density(lambda z: -0.5 * jnp.sum(z**2))
-    ```
+    Args:
+        fn: a function of one particle, any pytree, that returns a scalar.
+
+    Example:
+        ```python
+        density = nvi.Density(lambda z: -0.5 * jnp.sum(z**2))
+        density.log_gamma(jnp.ones(3))
+        ```
     """
 
     fn: Callable[[Particle], Scalar]

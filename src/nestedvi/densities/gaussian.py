@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.arguments import as_floats
@@ -29,12 +29,24 @@ __all__ = [
 
 
 class DiagonalNormal(AbstractSampleable):
-    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned."""
+    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned.
+
+    Args:
+        loc: the mean, shape (dim,).
+        scale: standard deviations, shape (dim,) or one for all.
+
+    Example:
+        ```python
+        density = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        z = density.sample(jax.random.key(0))
+        density.log_gamma(z) - density.log_Z
+        ```
+    """
 
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
 
-    def __init__(self, loc, scale):
+    def __init__(self, loc: ArrayLike, scale: ArrayLike):
         loc = jnp.atleast_1d(as_floats("The loc of a normal", loc))
         scale = as_floats("The scale of a normal", scale)
         # Under vmap (a stack of densities) the values are not known yet, and the check cannot be

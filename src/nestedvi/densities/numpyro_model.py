@@ -50,10 +50,20 @@ class NumpyroModel(AbstractDensity):
     density is computed where nothing is rounded, `shapes` those of the latent sites, `scalars` the
     numbers among the arguments that are data and no part of the program.
 
-    ```python
-    model = nvi.NumpyroModel(regression, (x,), {"y": y})
-    model.log_gamma(model.example), model.constrain(model.example)
-    ```
+    Args:
+        model: a NumPyro model with continuous latent sites.
+        model_args: its positional arguments.
+        model_kwargs: its keyword arguments.
+
+    Example:
+        ```python
+        def coin(flips):
+            p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+            numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+        density = nvi.NumpyroModel(coin, (np.array([1, 0, 1, 1]),))
+        density.log_gamma(density.example), density.constrain(density.example)
+        ```
     """
 
     # Functions rather than model and arguments: data must stay constants of the density, never

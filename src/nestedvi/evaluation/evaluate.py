@@ -39,6 +39,19 @@ class Evaluation(NamedTuple):
     `lower_bound` is the mean of log Ẑ over batches (the paper's log Ẑ column), below log Z on
     average; `upper_bound` is above it on average, where the target can be sampled exactly and the
     kernels can be run backwards (None elsewhere). `ess` is of the final weights, in particles.
+
+    Example:
+        ```python
+        sampler = nvi.build(
+            jax.random.key(0),
+            "ais",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=4,
+        ).sampler
+        quality = nvi.evaluate(jax.random.key(1), sampler, num_batches=10)
+        print(quality.log_Z, quality.log_Z_stderr, quality.level_ess)
+        ```
     """
 
     log_Z: float
@@ -77,6 +90,26 @@ def evaluate(
 ) -> Evaluation:
     """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
     the upper bound out.
+
+    Args:
+        key: randomness of all batches.
+        sampler: run as it is.
+        num_particles: S, of each batch.
+        num_batches: independent runs; standard errors come from them.
+        bounds: False leaves the upper bound out.
+
+    Example:
+        ```python
+        sampler = nvi.build(
+            jax.random.key(0),
+            "smc-random-walk",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=4,
+        ).sampler
+        quality = nvi.evaluate(jax.random.key(1), sampler, num_particles=50, num_batches=10)
+        print(f"{quality.log_Z:.2f} ± {quality.log_Z_stderr:.2f}")
+        ```
     """
     check_key(key)
     check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.fit say")

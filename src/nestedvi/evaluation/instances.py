@@ -92,6 +92,48 @@ def evaluate_instances(
 
     With `refresh`, global variables are moved after every `every` states, and `distinct` counts
     their values at the end.
+
+    Args:
+        key: randomness of all runs.
+        program: makes a sampler from one instance.
+        data: a pytree of arrays with a leading axis of instances.
+        num_particles: S, for each instance.
+        at_once: instances side by side; as many as memory suggests unless given.
+        refresh: MCMC moves of global variables.
+        every: moves them after every so many states; `distinct` then counts their values at the
+            end.
+
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
+
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        class Step(eqx.Module):
+            log_scale: jax.Array
+
+            def __call__(self, z, context):
+                return dist.Normal(z, jnp.exp(self.log_scale))
+
+        class Program(eqx.Module):
+            step: Step
+
+            def __call__(self, xs):
+                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
+                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
+                return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
+
+        series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
+
+        program = Program(Step(jnp.array(0.0)))
+        nvi.evaluate_instances(jax.random.key(1), program, series, num_particles=50).log_Z_hat
+        ```
     """
     check_key(key)
     num_particles = check_whole("num_particles", num_particles)

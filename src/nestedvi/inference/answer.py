@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.inference.trace import Trace
 from nestedvi.methods import Method
 from nestedvi.storage.stages import KeptStages
 
@@ -46,7 +47,7 @@ class Answer(NamedTuple):
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
     that could tell: `weighted` is False. `exact` says that the weights are those of the density in
-    double precision already.
+    double precision already. `trace` is what a report shows of batches and levels.
     """
 
     z: Float[Array, "particles dim"] | np.ndarray
@@ -62,6 +63,7 @@ class Answer(NamedTuple):
     weighted: bool = True
     timings: Mapping[str, float] = MappingProxyType({})
     exact: bool = False
+    trace: Trace | None = None
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.inference.answer import Answer
+from nestedvi.inference.trace import trace_tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.sampler.checks import check_run
 from nestedvi.sampler.nested import NestedSampler
@@ -51,6 +52,7 @@ def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -
         float(log_Z),
         float(stderr),
         num_batches=len(run.log_w),
-        num_ancestors=run.origins,
+        num_ancestors=int(run.origins.sum()),
         drawn_log_w=run.drawn_log_w,
+        trace=trace_tempering(run),
     )

@@ -11,6 +11,7 @@ from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.batches import answer_from_runs, run_batches
 from nestedvi.inference.coordinates import in_units_of
 from nestedvi.inference.search import search, unfinished
+from nestedvi.inference.trace import trace_runs
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.checks import support_warnings
 from nestedvi.smc.tempering import Plan
@@ -55,5 +56,5 @@ def answer_by_method(key: Key, request: Request) -> Answer:
     runs = request.keep("run", lambda: run_batches(keys, sampler, -(-num_particles // _BATCHES)))
     diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
-        diagnosis=diagnosis, sampler=sampler
+        diagnosis=diagnosis, sampler=sampler, trace=trace_runs(runs, sampler)
     )

@@ -16,6 +16,7 @@ from nestedvi.inference.data_file import check_takes, load_data
 from nestedvi.inference.model_file import load_model
 from nestedvi.inference.output import write_posterior
 from nestedvi.inference.posterior import Posterior
+from nestedvi.inference.report import posterior_content
 from nestedvi.inference.sample import sample
 from nestedvi.storage.files import output_folder, provenance
 from nestedvi.storage.locks import locked
@@ -51,8 +52,8 @@ class OwnModelRun(NamedTuple):
 
 
 def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = False) -> OwnModelRun:
-    """Samples and writes `posterior.json`, `posterior.png` and, where ArviZ is installed,
-    `posterior.nc`.
+    """Samples and writes `posterior.json`, `posterior.png`, `report.html` and, where ArviZ is
+    installed, `posterior.nc`.
 
     A model or data that cannot be read fail before the folder is made. What is done is kept in a
     folder `checkpoint` until all is written, and the same call goes on from there.
@@ -86,7 +87,7 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
             **options,
         )
         content = {
-            **posterior.summary().to_dict(),
+            **posterior_content(posterior),
             "log_Z_true": truth,
             "model": Path(config.model).name,
             **provenance(config.seed),

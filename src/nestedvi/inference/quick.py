@@ -20,6 +20,7 @@ from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
 from nestedvi.fitting.modes import Modes, find_modes
 from nestedvi.inference.answer import Answer, Cost
+from nestedvi.inference.trace import Trace, weight_curve
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import generator, split_on_host
@@ -205,7 +206,7 @@ def answer_by_importance(
     num, per_batch = num_draws(dim), -(-num_particles // _BATCHES)
     wanted = (1 / trial.share - 1) / _STDERR**2
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
-    particles, log_Z, weights, ancestors = [], [], [], 0
+    particles, log_Z, weights, ancestors = [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
         drawn = [draw_weighted(one, trial.base, target, num) for one in keys]
@@ -214,7 +215,7 @@ def answer_by_importance(
         particles.append(np.concatenate([z for z, _ in drawn])[picks])
         log_Z.append(log_Z_hat(log_ratio))
         weights.append(log_ratio)
-        ancestors += len(np.unique(picks))
+        ancestors.append(len(np.unique(picks)))
     log_ratio = np.concatenate(weights)
     if float(ess(log_ratio)) < _KEPT * trial.share * len(log_ratio) or khat(log_ratio) > _KHAT_ALL:
         return None
@@ -229,8 +230,9 @@ def answer_by_importance(
         float(log_Z_hat(log_ratio)),
         float(stderr),
         num_batches=_BATCHES,
-        num_ancestors=ancestors,
+        num_ancestors=sum(ancestors),
         cost=Cost(quick.gradients / num_particles, 0.0, total / num_particles),
         drawn_log_w=log_ratio,
         exact=True,
+        trace=Trace(np.array(log_Z), np.array(ancestors), (), weight_curve(log_ratio)),
     )

@@ -60,36 +60,49 @@ def sample(
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
 
-    **Arguments:**
-
-    - `model`: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence,
-      the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of one
-      particle, a density, or a NumPyro distribution.
-    - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
-    - `method`: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
-      adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
-      `num_steps` steps (3000) unless it learns nothing.
-    - `num_levels`: how many densities lead to the target; the method's own number unless given.
-      "smc" finds it.
-    - `num_particles`: how many particles to return, from independent batches.
-    - `num_steps`: of training, for rows of the methods table that learn.
-    - `cache`: True keeps compiled programs on disk, in the user's cache folder or a folder given
-      here: a new process then does not compile what an earlier one did.
-    - `checkpoint`: a folder in which every finished stage is kept. After Ctrl-C or a crash the same
-      call goes on with the stage that it was in, and ends with the bits of a call that was not
-      stopped. Another model, data, method or key is refused.
-
     What is compiled is kept: the same model or function answers again without compiling, also for
     other data of the same shapes.
 
     Warns with every sentence of the posterior's `diagnosis`.
 
-    ```python
-    posterior = nvi.sample(jax.random.key(0), regression, model_args=(x,), model_kwargs={"y": y})
-    posterior.log_Z, posterior.log_Z_stderr, posterior.ess
+    Args:
+        key: all randomness; the same key gives the same answer.
+        model: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence,
+            the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of
+            one particle, a density, or a NumPyro distribution.
+        model_args: positional arguments of the model.
+        model_kwargs: keyword arguments of the model.
+        dim: the size of a vector particle, for a log density.
+        example: any pytree shaped like a particle, in place of `dim`.
+        method: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
+            adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
+            `num_steps` steps (3000) unless it learns nothing.
+        num_levels: how many densities lead to the target; the method's own number unless given.
+            "smc" finds it.
+        num_particles: how many particles to return, from independent batches.
+        num_steps: of training, for rows of the methods table that learn.
+        progress: True for a live display, or an object with `start`, `update` and `stop`.
+        cache: True keeps compiled programs on disk, in the user's cache folder or a folder given
+            here: a new process then does not compile what an earlier one did.
+        checkpoint: a folder in which every finished stage is kept. After Ctrl-C or a crash the same
+            call goes on with the stage that it was in, and ends with the bits of a call that was
+            not stopped. Another model, data, method or key is refused.
 
-    posterior = nvi.sample(jax.random.key(0), lambda z: -0.5 * jnp.sum(z**2), dim=2)
-    ```
+    Example:
+        ```python
+        def coin(flips):
+            p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+            numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+        flips = np.array([1, 0, 1, 1])
+        posterior = nvi.sample(jax.random.key(0), coin, model_args=(flips,), method="smc")
+        print(posterior.log_Z, posterior.log_Z_stderr, posterior.samples["p"].shape)
+
+        def log_density(z):
+            return -0.5 * jnp.sum(z**2)
+
+        posterior = nvi.sample(jax.random.key(0), log_density, dim=2, method="smc")
+        ```
     """
     check_key(key)
     answer = _find_answer(method)

@@ -121,9 +121,18 @@ def hamiltonian_step(
 class Hamiltonian(AbstractInvariantMove):
     """A Hamiltonian trajectory that leaves γ_k invariant, on vectors.
 
-    ```python
-    nvi.Hamiltonian(step_size=0.3, root=jnp.eye(2), steps=10)
-    ```
+    Args:
+        step_size: of the leapfrog steps, one number.
+        root: a lower root of the inverse metric, shape (dim, dim); the identity where coordinates
+            are alike.
+        steps: leapfrog steps of one trajectory.
+
+    Example:
+        ```python
+        move = nvi.Hamiltonian(step_size=0.3, root=jnp.eye(2), steps=10)
+        context = nvi.kernels.Context(None, lambda z: -0.5 * jnp.sum(z**2))
+        z, _ = move.move(jax.random.key(0), jnp.ones(2), context)
+        ```
     """
 
     step_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)

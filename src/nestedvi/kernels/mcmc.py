@@ -76,7 +76,20 @@ class AbstractInvariantMove(AbstractTransition):
 
 class RandomWalk(AbstractInvariantMove):
     """`steps` Gaussian random-walk Metropolis steps. One step size serves every leaf of a particle;
-    where particles are single arrays it may be one for each coordinate."""
+    where particles are single arrays it may be one for each coordinate.
+
+    Args:
+        step_size: standard deviation of a proposal, one number, or shape (dim,) where particles are
+            arrays.
+        steps: Metropolis steps in one move.
+
+    Example:
+        ```python
+        move = nvi.RandomWalk(step_size=jnp.array([0.5, 2.0]), steps=5)
+        context = nvi.kernels.Context(None, lambda z: -0.5 * jnp.sum(z**2))
+        z, _ = move.move(jax.random.key(0), jnp.ones(2), context)
+        ```
+    """
 
     step_size: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     steps: int = eqx.field(static=True, default=1)

@@ -139,9 +139,14 @@ class Resampling(eqx.Module):
     """A scheme and the rule for when: `always`, `never`, or when ESS falls under a share of the
     particles.
 
-    ```python
-    nvi.Resampling("systematic", when=0.5)
-    ```
+    Args:
+        scheme: "systematic", "stratified", "multinomial", "residual", or an `AbstractScheme`.
+        when: "always", "never", or a share of the particles below which the ESS must fall.
+
+    Example:
+        ```python
+        nvi.Resampling("systematic", when=0.5)
+        ```
     """
 
     scheme: AbstractScheme

@@ -62,7 +62,18 @@ def level_info(
 class Run(NamedTuple):
     """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends
     from whom, on request the particles of every level before resampling, the log weights of all
-    that the first level drew, and which of those draws went on to the second level."""
+    that the first level drew, and which of those draws went on to the second level.
+
+    Example:
+        ```python
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(initial, nvi.targets.ring(), nvi.LinearSchedule(3))
+        moves = nvi.Shared(nvi.RandomWalk(1.0), 2)
+        sampler = nvi.NestedSampler(initial, path, moves, nvi.Resampling())
+        result = nvi.run(jax.random.key(0), sampler, 100)
+        result.log_Z_hat, result.ess, result.num_ancestors, result.info.kl_reverse
+        ```
+    """
 
     particles: Particles
     info: LevelInfo
@@ -99,13 +110,26 @@ def run(
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
     Compiled at the first call.
 
-    **Arguments:**
+    Args:
+        key: randomness of the run.
+        sampler: with its parameters as they are.
+        num_particles: S, at every level.
+        history: keeps the particles of every level (as a stack, or as a tuple when levels differ in
+            shape).
+        draws: how many particles the first level draws for each that goes on to the second. Where
+            the moves are dear and q_1 is cheap, many draws from it make the first level's weights
+            matter less. Those that go on are chosen systematically by weight, and log Ẑ is that of
+            all.
 
-    - `history`: keeps the particles of every level (as a stack, or as a tuple when levels differ in
-      shape).
-    - `draws`: how many particles the first level draws for each that goes on to the second. Where
-      the moves are dear and q_1 is cheap, many draws from it make the first level's weights matter
-      less. Those that go on are chosen systematically by weight, and log Ẑ is that of all.
+    Example:
+        ```python
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(initial, nvi.targets.ring(), nvi.LinearSchedule(3))
+        moves = nvi.Shared(nvi.RandomWalk(1.0), 2)
+        sampler = nvi.NestedSampler(initial, path, moves, nvi.Resampling())
+        result = nvi.run(jax.random.key(0), sampler, 100)
+        print(result.log_Z_hat, result.ess)
+        ```
     """
     check_key(key)
     check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")

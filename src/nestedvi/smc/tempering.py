@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, in_pieces
@@ -69,9 +69,9 @@ class Tempering(NamedTuple):
     log q_1(z) at draws from the base and, after the moves, at each temperature. `log_Z_variance` is
     what the weights' spread at each temperature adds up to: the variance of `log_Z_hat` if moves
     forget where particles came from. `stuck` is the share of particles for which moves of the tuned
-    size were, in the last round, all but sure to be refused. `origins` counts the draws from the
-    base that the particles descend from. `gradients` and `values` are what was asked of the target
-    for each particle.
+    size were, in the last round, all but sure to be refused. `origins` counts, for each batch, the
+    draws from the base that the particles descend from. `gradients` and `values` are what was asked
+    of the target for each particle.
     """
 
     z: Float[np.ndarray, "particles dim"]
@@ -85,7 +85,7 @@ class Tempering(NamedTuple):
     step_size: float
     root: Float[np.ndarray, "dim dim"]
     stuck: float
-    origins: int
+    origins: Int[np.ndarray, " batches"]
     gradients: int
     values: float
 
@@ -332,7 +332,7 @@ def _run(
         step_size=float(tuned.step_sizes[-1]),
         root=move.root(now.z.astype(np.float64)) if guide.rate else tuned.roots[-1],
         stuck=now.stuck,
-        origins=len(np.unique(now.origin)),
+        origins=np.array([len(np.unique(row)) for row in now.origin.reshape(batches, -1)]),
         gradients=now.counted * move.gradients,
         # One for each draw, and one at each temperature or later round: the weights.
         values=draws + len(ratios) - 2 + len(history) + now.counted * move.values,

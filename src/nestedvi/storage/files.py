@@ -126,8 +126,8 @@ def _plain(x: Any) -> Any:
     return x
 
 
-def provenance(seed: int) -> dict[str, Any]:
-    """What made a result: command, versions, device, seed."""
+def provenance(seed: int | None = None) -> dict[str, Any]:
+    """What made a result: command, versions, device, seed (None where it is not known)."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
     device = jax.devices()[0]
     return {

@@ -9,7 +9,7 @@ import time
 import warnings
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,10 @@ from nestedvi.arguments import check_folder, check_number, check_whole
 from nestedvi.errors import CheckpointError, NestedviWarning, NonFiniteGradientError
 from nestedvi.interrupts import interruptible, keeping, outside_of_jax
 from nestedvi.progress import as_reporter
-from nestedvi.storage.checkpoints import Checkpoints
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
+
+if TYPE_CHECKING:
+    from nestedvi.storage.checkpoints import Checkpoints
 
 __all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "train"]
 
@@ -62,6 +64,9 @@ def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
         state = learner.start(key)
         if options.checkpoint is None:
             return _loop(key, learner, _Reached(0, state, ()), None, options)
+        # Only those who keep checkpoints wait for orbax to be imported.
+        from nestedvi.storage.checkpoints import Checkpoints
+
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
         with closing(store), keeping(f"{store.folder} is where the same command goes on"):
             return _loop(key, learner, _Reached(0, state, ()), store, options)
@@ -99,7 +104,7 @@ class _Saver:
     while; it does not end a training.
     """
 
-    def __init__(self, store: Checkpoints | None, every: float, done: int):
+    def __init__(self, store: "Checkpoints | None", every: float, done: int):
         self._store, self._every, self._done = store, every, done
         self._last = time.perf_counter()
 
@@ -135,7 +140,7 @@ def _empty_record(learner: AbstractLearner, state: State, key: Key, steps: int) 
 
 
 def _resume(
-    store: Checkpoints, learner: AbstractLearner, start: _Reached, key: Key, num_steps: int
+    store: "Checkpoints", learner: AbstractLearner, start: _Reached, key: Key, num_steps: int
 ) -> _Reached:
     def template(step: int):
         return (
@@ -160,7 +165,7 @@ def _loop(
     key: Key,
     learner: AbstractLearner,
     reached: _Reached,
-    store: Checkpoints | None,
+    store: "Checkpoints | None",
     options: LoopOptions,
 ) -> Training:
     num_steps, reporter = options.num_steps, as_reporter(options.progress)
