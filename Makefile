@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all coverage lint types clean
+.PHONY: demo test test-all test-gpu test-versions coverage docs lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,9 +28,32 @@ test: lint types
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# On a machine with a GPU, in the Python that has a JAX for it: it sets nothing up, tests of extras that are missing are
+# skipped, and the log is a result.
+GPU_LOG := results/gpu/test.log
+test-gpu: SHELL := /bin/bash
+test-gpu: export JAX_PLATFORMS := cuda,cpu
+test-gpu: export XLA_PYTHON_CLIENT_PREALLOCATE := false
+test-gpu: export PYTHONPATH := src
+test-gpu:
+	mkdir -p $(dir $(GPU_LOG))
+	set -o pipefail; { echo "make test-gpu"; \
+	  $(PYTHON) -c "import platform, jax; print('python', platform.python_version(), 'jax', jax.__version__, jax.devices())" && \
+	  $(PYTHON) -m pytest $$($(PYTHON) -c "import xdist; print('-n 4 --dist loadfile')" 2>/dev/null) -m 'not slow' -p no:cacheprovider; \
+	} 2>&1 | tee $(GPU_LOG)
+
+# The built package in empty environments: lowest versions, and newest ones under every Python here. Needs a package index.
+test-versions: $(STAMP)
+	$(BIN)/python tools/versions.py
+
+# Runs the tutorials whose script changed, then builds the site into site/; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python tools/tutorials.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Measuring costs a quarter of the suite's time, so it is a command of its own.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) site .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -71,7 +71,7 @@ def build(key: Any, num_levels: int, dim: int, hidden: int) -> Any:
 
 
 def batches(num_devices: int, size: float) -> tuple[Callable[[], Any], int]:
-    """Ten independent batches a device, as `sample` runs them."""
+    """Ten independent batches a device, as `sample` runs those of a trained row."""
     import jax
 
     import nestedvi as nvi

@@ -14,9 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
 # Stations in one group do not see each other; each sees every earlier group.
 ORDER = [
-    {"_types", "errors", "progress"},
+    {"_types", "arguments", "errors", "interrupts", "progress"},
     {"precision", "randomness", "devices", "distributed"},
     {"storage"},
+    {"plot"},
     {"densities"},
     {"targets"},
     {"paths", "kernels"},
@@ -28,12 +29,12 @@ ORDER = [
     {"train"},
     {"methods"},
     {"evaluation"},
-    {"plot"},
     {"inference"},
     {"grid"},
     {"bench"},
     {"paper"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {station: rank for rank, group in enumerate(ORDER) for station in group}
 MAY_STOP_GRADIENTS = {"sampler", "divergences", "train", "kernels"}
@@ -160,7 +161,10 @@ def test_matplotlib_lives_where_figures_are_drawn():
 
 
 def test_in_training_only_the_loop_knows_files_clocks_and_terminals():
-    outside = {"nestedvi.storage", "nestedvi.progress", "time", "signal", "orbax", "rich"}
+    outside = {
+        *("nestedvi.storage", "nestedvi.progress", "nestedvi.interrupts"),
+        *("time", "signal", "orbax", "rich"),
+    }
     users = {
         path.stem
         for station, path in stations()
@@ -300,3 +304,25 @@ for module in pkgutil.walk_packages(nestedvi.__path__, "nestedvi."):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_import_touches_no_device_and_leaves_heavy_libraries_alone():
+    """A user may still choose devices and precision after `import nestedvi`, and does not wait for
+    what only figures, checkpoints or optimisers need.
+    """
+    program = """
+import sys
+import nestedvi
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+heavy = {"matplotlib", "orbax", "scipy.optimize", "arviz", "pandas", "sklearn", "blackjax"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parent,
+        check=True,
+    )
+    assert done.stdout.split() == []

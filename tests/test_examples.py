@@ -63,13 +63,27 @@ def test_example(name, monkeypatch, capsys):
             assert abs(float(value) - float(exact[0])) < 4.5 * float(error)
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What lies beside the paper's experiments.
 READMES = sorted((ROOT / "src").rglob("README.md"))
 # Pages whose blocks another test runs.
-_ELSEWHERE = {"adding-a-part.md": "tests/test_skeletons.py"}
+_ELSEWHERE = {
+    "adding-a-part.md": "tests/test_skeletons.py",
+    "packages.md": "tests/test_reference.py",
+    **{
+        path.name: "tests/tools/test_tutorials.py"
+        for path in (ROOT / "docs/tutorials").glob("*.md")
+    },
+    "how-it-works.md": "tests/tools/test_tutorials.py",
+}
 # Whole answers and trainings: these pages run with the slow tests; names are always checked.
-_SLOW_PAGES = {"own-model.md", "known-methods.md"}
+_SLOW_PAGES = {
+    "own-model.md",
+    "known-methods.md",
+    "quickstart.md",
+    "coming-from.md",
+    "diagnosis.md",
+}
 
 
 def name_of(page):
@@ -89,8 +103,9 @@ def with_blocks():
 
 
 @pytest.mark.parametrize("page", list(with_blocks()))
-def test_code_blocks(page):
+def test_code_blocks(page, tmp_path, monkeypatch):
     """Blocks of one page share their names, as a reader would type them one after the other."""
+    monkeypatch.chdir(tmp_path)
     source = (
         "\n".join(blocks_of(page))
         .replace("num_steps=5_000", "num_steps=20")
@@ -149,7 +164,7 @@ def test_files_on_a_page_exist(page):
 def command_and_options(words):
     """The command that words name, and those of its words that are options."""
     command = typer.main.get_command(app)
-    while words and hasattr(command, "commands"):
+    while words and hasattr(command, "commands") and not words[0].startswith("--"):
         assert words[0] in command.commands, f"no command {' '.join(words)}"
         command, words = command.commands[words[0]], words[1:]
     return command, {word.split("=")[0] for word in words if word.startswith("--")}

@@ -34,6 +34,8 @@ from nestedvi.train.amortised import fit_amortised
 from nestedvi.train.fit import Fit, fit
 from nestedvi.train.objective import Objective
 
+__version__ = "0.1.0"
+
 __all__ = [
     "METHODS",
     "AbstractDensity",

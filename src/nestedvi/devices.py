@@ -2,7 +2,7 @@
 axes, and the way back to one device.
 
     axis        what is laid out along it                      what is exchanged
-    batches     independent runs of a sampler                  nothing
+    batches     independent runs, values, moves of `sample`    nothing
     restarts    independent trainings of `fit(restarts=…)`     nothing
     instances   the batch of `fit_amortised`                   gradients, which are summed
     particles   one population                                 weights, resampled particles, sums
@@ -14,9 +14,7 @@ the constraints `over_particles` and `everywhere`, which read the mesh that JAX 
 It refuses to know samplers and learners.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,7 +34,6 @@ __all__ = [
     "check_divides",
     "everywhere",
     "gather",
-    "in_turns",
     "mesh",
     "num_along",
     "on",
@@ -50,6 +47,8 @@ __all__ = [
 AXES = ("batches", "restarts", "instances", "particles", "levels")
 
 Devices: TypeAlias = "int | Sequence[jax.Device] | Mesh | None"
+"""What `devices=` takes: how many, which ones, or a mesh; None is the function's default."""
+
 T = TypeVar("T")
 _WHOLE = PartitionSpec()
 
@@ -167,6 +166,8 @@ def put(tree: T, devices: Mesh, specs: PyTree = _WHOLE) -> T:
         if not eqx.is_array(x):
             return x
         sharding = NamedSharding(devices, spec)
+        if isinstance(x, jax.Array) and x.sharding == sharding:
+            return x
         if sharding.is_fully_addressable:
             return jax.device_put(x, sharding)
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -205,24 +206,6 @@ def gather(tree: T) -> T:
         return jax.device_put(x, _first(x.sharding.device_set))
 
     return jax.tree.map(one, tree)
-
-
-def in_turns(fn: Callable[[Any], T], items: Sequence[Any], devices: Mesh | None) -> Iterator[T]:
-    """`fn` of every item, in order, for loops on the host: threads, each with one of this process's
-    devices of the mesh. `fn` must set a precision of its own, which threads do not inherit.
-    """
-    if devices is None:
-        yield from map(fn, items)
-        return
-    here = [x for x in devices.devices.flat if x.process_index == jax.process_index()]
-    double = jnp.result_type(float) == jnp.float64
-
-    def on_device(item: Any, device: jax.Device) -> T:
-        with jax.default_device(device), jax.enable_x64(double):
-            return fn(item)
-
-    with ThreadPoolExecutor(len(here)) as pool:
-        yield from pool.map(on_device, items, itertools.cycle(here))
 
 
 def _first(devices: Any) -> jax.Device:

@@ -20,7 +20,16 @@ __all__ = [
 
 
 class NestedviWarning(UserWarning):
-    """Something was repaired or cannot be trusted; the message says which."""
+    """Something was repaired or cannot be trusted; the message says which.
+
+    Example:
+        ```python
+        import warnings
+
+        warnings.simplefilter("error", nvi.NestedviWarning)  # a diagnosis then stops the program
+        warnings.simplefilter("default", nvi.NestedviWarning)
+        ```
+    """
 
 
 class DensityError(FloatingPointError):
@@ -64,8 +73,8 @@ class ModelCallError(ModelError):
 class UnknownNameError(ValueError):
     """A name that is not in a table; the message gives the nearest one."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
+    def __init__(self, kind: str, name: object, known: Iterable[str]):
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         super().__init__(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key
 from nestedvi.densities.base import AbstractSampleable, as_density, as_sampleable
 from nestedvi.errors import UnknownNameError
 from nestedvi.kernels.base import AbstractTransition, Transition, stack
@@ -92,13 +93,27 @@ class Method:
     `kernels` and `path` are names from `KERNELS` and `PATHS`, or functions of the same signatures;
     `objective` holds arguments of `nvi.Objective`, None for samplers that learn nothing.
 
-    ```python
-    resampling = nvi.Resampling("residual", when=0.5)
-    objective = {"learn": ["forward", "path"]}
-    mine = nvi.Method("mine", path="learned", resampling=resampling, objective=objective)
-    initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
-    sampler, objective = nvi.build(key, mine, target=target, initial=initial, num_levels=8)
-    ```
+    Args:
+        label: how tables name it.
+        about: a sentence.
+        kernels: a name from the table of kernels, or a function (key, dim) -> transition.
+        path: "none", "linear", "learned", or a function num_levels -> schedule.
+        resampling: when and how.
+        objective: arguments of `nvi.Objective`; None for samplers that learn nothing.
+
+    Example:
+        ```python
+        mine = nvi.Method(
+            "mine",
+            path="learned",
+            resampling=nvi.Resampling("residual", when=0.5),
+            objective={"learn": ["forward", "path"]},
+        )
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        sampler, objective = nvi.build(
+            jax.random.key(0), mine, target=nvi.targets.ring(), initial=initial, num_levels=4
+        )
+        ```
     """
 
     label: str
@@ -195,13 +210,30 @@ METHODS: dict[str, Method] = {
         objective=None,
     ),
 }
+"""The known methods by their ids; a new method is a new row.
+
+Example:
+    ```python
+    sorted(nvi.METHODS)[:3]
+    nvi.METHODS["nvir-star"].about
+    ```
+"""
 
 
 def get_method(name: str | Method) -> Method:
-    """A method by its id, or the method itself."""
+    """A method by its id, or the method itself.
+
+    Args:
+        name: an id, or a `Method`.
+
+    Example:
+        ```python
+        nvi.get_method("avo").label
+        ```
+    """
     if isinstance(name, Method):
         return name
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
     return METHODS[name]
 
@@ -226,13 +258,25 @@ def build(key: Key, method: str | Method, *, target: Any, initial: Any, num_leve
     """The sampler of a method between an initial density and a target, with K = `num_levels` and
     fresh parameters, and the method's objective.
 
-    ```python
-    sampler, objective = nvi.build(
-        key, "nvir-star", target=nvi.targets.ring(), initial=initial, num_levels=8
-    )
-    trained = nvi.fit(key, sampler, objective, num_steps=5_000, num_particles=36).sampler
-    ```
+    Args:
+        key: for the first parameters.
+        method: a row of `nestedvi methods`, or a `Method`.
+        target: γ_K, a density or a function of one particle.
+        initial: q_1, a density on vectors that can be sampled.
+        num_levels: K.
+
+    Example:
+        ```python
+        sampler, objective = nvi.build(
+            jax.random.key(0),
+            "nvir-star",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=8,
+        )
+        ```
     """
+    check_key(key)
     row = get_method(method)
     check_num_levels(num_levels)
     base: AbstractSampleable = as_sampleable(initial)

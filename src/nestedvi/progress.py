@@ -90,6 +90,11 @@ def as_reporter(progress: Any) -> Reporter:
         return ProgressBar()
     if progress is False or progress is None:
         return Silent()
+    if not all(callable(getattr(progress, name, None)) for name in ("start", "update", "stop")):
+        raise TypeError(
+            "progress is True, False, or an object with start, update and stop; got"
+            f" {progress!r:.60}."
+        )
     return progress
 
 

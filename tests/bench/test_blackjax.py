@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from nestedvi.bench.blackjax import answer_blackjax
 from nestedvi.densities.base import Density
@@ -10,6 +11,7 @@ from nestedvi.inference.answer import Request
 
 
 def test_log_Z_of_a_gaussian():
+    pytest.importorskip("blackjax")
     answer = answer_blackjax(
         jax.random.key(0), Request(Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2)), 2, 1000)
     )

@@ -16,6 +16,8 @@ from tests.helpers.command_line import one_sentence
         (("bench", "step", "--method", "smc-random-walk"), "SMC learns nothing"),
         (("bench", "step", "--levels", "1"), "at least 2 levels"),
         (("bench", "step", "--steps", "0"), "1 to 512 steps"),
+        (("bench", "posteriordb", "--posteriors", "arK-arma"), "Did you mean 'arK-arK'?"),
+        (("bench", "posteriordb", "--data-dir", "nowhere"), "holds no references.json"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(command, arguments, said):
@@ -42,3 +44,15 @@ def test_the_bench_as_a_table(command, monkeypatch):
     assert code == 0
     for piece in ("nvir-star, K = 4", "200 µs", "1.50 s", "12,345 bytes", "678 bytes"):
         assert piece in stdout
+
+
+def test_the_bench_of_posteriordb_prints_its_table(command, monkeypatch, tmp_path):
+    import nestedvi.bench.posteriordb.run as module
+
+    def made_up(config, out, *, data_dir, jobs, console):
+        (tmp_path / "posteriordb.md").write_text(f"{config.names[0]} {config.limit} {jobs}")
+
+    monkeypatch.setattr(module, "bench_posteriordb", made_up)
+    options = ("--posteriors", "garch-garch11", "--limit", "7", "--jobs", "3", "--out", tmp_path)
+    code, stdout, _ = command("bench", "posteriordb", *options)
+    assert code == 0 and "garch-garch11 7.0 3" in stdout

@@ -11,7 +11,20 @@ def test_methods_are_listed():
     result = RUNNER.invoke(app, ["methods"])
     assert result.exit_code == 0
     first_words = {line.split()[0] for line in result.output.splitlines() if line.split()}
-    assert set(nvi.METHODS) <= first_words
+    assert {"auto", "smc", *nvi.METHODS} <= first_words
+
+
+def test_tables_fit_80_columns(command, monkeypatch):
+    """No cell is cut or wrapped in the middle of a word, whatever the terminal."""
+    monkeypatch.setattr("nestedvi.cli.options.out_console.width", 80)
+    for name in ("methods", "targets", "doctor"):
+        _, stdout, _ = command(name)
+        assert "…" not in stdout and max(map(len, stdout.splitlines())) <= 80
+    _, stdout, _ = command("methods")
+    for row in json.loads(command("methods", "--json")[1])["rows"]:
+        (line,) = (x for x in stdout.splitlines() if x.split()[:1] == [row["id"]])
+        for column in ("path", "kernels", "resampling", "minimises"):
+            assert row[column] in line
 
 
 def test_methods_as_json():

@@ -15,17 +15,16 @@ from tests.helpers.command_line import one_sentence
 SRC = Path(__file__).parents[2] / "src"
 
 ANNOUNCE = """
-import contextlib
+import time
 import nestedvi.train.loop as loop_module
-original = loop_module._interruptible
+original = loop_module._check_streak
 
-@contextlib.contextmanager
-def announced():
-    with original() as asked:
-        print("training", flush=True)
-        yield asked
+def announced(*args):
+    print("training", flush=True)
+    time.sleep(0.5)
+    original(*args)
 
-loop_module._interruptible = announced
+loop_module._check_streak = announced
 from nestedvi.cli.main import run
 run()
 """

@@ -32,6 +32,29 @@ def test_help_mentions_everything(path, group):
         assert name in result.output
 
 
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=name_of)
+def test_help_ends_with_examples_that_can_be_typed(path, command):
+    """Each names the command itself, and parses: no option that it does not have."""
+    examples = re.findall(r"^  nestedvi (.*)$", command.epilog or "", flags=re.MULTILINE)
+    assert examples or path == ()
+    for example in examples:
+        words = example.split()
+        assert tuple(words[: len(path)]) == path
+        leaf = command
+        words = words[len(path) :]
+        while hasattr(leaf, "commands"):
+            leaf, words = leaf.commands[words[0]], words[1:]
+        leaf.make_context(leaf.name, words)
+        assert example in RUNNER.invoke(app, [*path, "--help"]).output
+
+
+def test_a_default_of_the_command_itself_is_shown():
+    """`sample` keeps no compiled programs unless asked; the command does."""
+    lines = RUNNER.invoke(app, ["sample", "--help"]).output.splitlines()
+    (line,) = (x for x in lines if "--no-cache" in x)
+    assert "[default: cache]" in line
+
+
 def fields_of(command):
     """Every field of a command's configuration with its default, None where there is none."""
     fields = {}
@@ -59,7 +82,7 @@ def test_shown_defaults_are_the_configurations(path, command):
             continue
         assert option.name in fields, f"{option.name} is no field of {command.configuration}"
         assert not option.default
-        (line,) = (x for x in lines if option.opts[0] in x.split()[1:3])
+        (line,) = (x for x in lines if x[:1] == "│" and option.opts[0] in x.split()[1:3])
         shown = re.search(r"\[default: \((.*)\)\]", line)
         expected = fields[option.name]
         if expected is None:
@@ -70,4 +93,8 @@ def test_shown_defaults_are_the_configurations(path, command):
 
 def test_every_command_with_options_of_its_own_is_configured():
     plain = {path for path, command in commands() if not hasattr(command, "commands")}
-    assert plain - {path for path, _ in CONFIGURED} == {("methods",), ("targets",)}
+    assert plain - {path for path, _ in CONFIGURED} == {
+        ("methods",),
+        ("targets",),
+        ("doctor",),
+    }

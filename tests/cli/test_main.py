@@ -84,6 +84,31 @@ def test_an_expected_failure_in_a_real_process(tmp_path):
     assert "Did you mean 'nvir-star'?" in one_sentence(done.stderr)
 
 
+def in_a_process(*arguments, module=False, **environment):
+    program = ["-m", "nestedvi"] if module else ["-c", "from nestedvi.cli.main import run; run()"]
+    return subprocess.run(
+        [sys.executable, *program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(SRC), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_version(command):
+    assert command("--version") == (0, f"nestedvi {nvi.__version__}\n", "")
+
+
+def test_a_shell_can_ask_for_completions():
+    def completions(line):
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+        done = in_a_process(_NESTEDVI_COMPLETE="complete_bash", **words)
+        return done.stdout.split()
+
+    assert completions("nestedvi sa") == ["sample"]
+    assert completions("nestedvi sample --method nvir-star-l") == ["nvir-star-langevin"]
+
+
 def test_starting_imports_no_experiment():
     """What commands need is imported when they run: the app adds nothing to `import nestedvi`."""
     program = """

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
+from tests.helpers.html import numbers_of
+
 MODEL = """
 import neighbour
 import numpyro
@@ -72,7 +74,10 @@ def test_a_numpyro_model_from_a_file(command, tmp_path):
         "posterior.json",
         "posterior.nc",
         "posterior.png",
+        "report.html",
     ]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert numbers_of(page) == content
     assert (tmp_path / "out" / "posterior.png").read_bytes().startswith(b"\x89PNG")
     data = arviz.from_netcdf(tmp_path / "out" / "posterior.nc")
     draws = data.posterior["p"].values.ravel()
@@ -104,6 +109,7 @@ def test_a_built_in_target_knows_its_truth_and_arviz_may_be_missing(command, mon
     assert sorted(p.name for p in (tmp_path / "nestedvi-sample").iterdir()) == [
         "posterior.json",
         "posterior.png",
+        "report.html",
     ]
 
 

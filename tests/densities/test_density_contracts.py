@@ -192,7 +192,20 @@ def test_still_normalised_after_training(name, x64):
     np.testing.assert_allclose(mass, 1.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["scale-mixture", "unlike-mixture", "student"])
+@pytest.mark.parametrize("name", [*DENSITIES])
+def test_densities_of_many_particles_are_those_of_each(name, x64):
+    """On the host or compiled, also where the particles do not fill a piece."""
+    build, dim = DENSITIES[name]
+    density = build()
+    if isinstance(density, nvi.AbstractSampleable):
+        z = np.asarray(points(dim, 3))
+        expected = jax.vmap(density.log_gamma)(z) - density.log_Z
+        np.testing.assert_allclose(density.log_prob_many(z), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["scale-mixture", "unlike-mixture", "student", "affine", "correlated-mixture"]
+)
 def test_many_draws_at_once_are_of_the_density(name, key, x64):
     """Those that are drawn on the host: bounded moments by quadrature, within five standard
     errors.

@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nestedvi as nvi
 from nestedvi.divergences.exact import conjugate
 from nestedvi.divergences.f import get_divergence
 from tests.helpers.closed_forms import CASES, NAMES
+from tests.helpers.properties import given, settings, st
 
 L = np.linspace(-4.0, 4.0, 33)
 STEP = 1e-4

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.student import StudentMixture
@@ -28,21 +29,39 @@ def test_a_wrong_base_becomes_right():
     assert abs(trial.log_Z_hat - exact) < 5 * error
 
 
-def test_weighted_draws_give_the_targets_moments(x64):
-    """One step of expectation maximisation with one component is the weighted mean and covariance,
-    since all draws are its own.
-    """
-    rng = np.random.default_rng(1)
-    z = 2 * rng.normal(size=(4000, 2))
-    log_ratio = 0.2 * z[:, 0]
-    # So wide that the draws that were held out leave nothing of it.
-    base = StudentMixture(jnp.zeros((1, 2)), 20.0 * jnp.eye(2)[None], jnp.zeros(1))
-    fitted = refit(base, z, log_ratio)
+def mean_log_density(base, z, log_ratio):
     w = np.exp(log_ratio) / np.exp(log_ratio).sum()
-    mean = w @ z
-    np.testing.assert_allclose(fitted.means[0], mean, atol=1e-8)
-    covariance = ((z - mean) * w[:, None]).T @ (z - mean)
-    np.testing.assert_allclose(fitted.roots[0] @ fitted.roots[0].T, covariance, atol=1e-6)
+    return w @ base.log_prob_many(z)
+
+
+@pytest.mark.parametrize("freedom, kind", [(2, (0.9, 2)), (1, (0.9, 1)), (200, (0.3, 5))])
+def test_weighted_draws_give_the_targets_tails_and_scatter(freedom, kind, x64):
+    """Draws of a t distribution: the tails are found,
+    the centre and the scatter are those of the distribution, and every step is likelier.
+    """
+    rng, num = np.random.default_rng(1), 20_000
+    root = np.array([[2.0, 0.0], [1.0, 0.5]])
+    z = rng.normal(size=(num, 2)) @ root.T / np.sqrt(rng.chisquare(freedom, (num, 1)) / freedom)
+    base = StudentMixture(jnp.ones((1, 2)), 3.0 * jnp.eye(2)[None], jnp.zeros(1))
+    seen = [mean_log_density(base, z, np.zeros(num))]
+    for _ in range(40):
+        base = refit(base, z, np.zeros(num))
+        seen.append(mean_log_density(base, z, np.zeros(num)))
+    assert (base.tails, base.freedom) == kind and np.all(np.diff(seen) > -1e-3)
+    # The Gaussian part of a t mixture and its tails share one scatter: near that of either.
+    scatter = np.asarray(base.roots[0] @ base.roots[0].T) / (root @ root.T)
+    np.testing.assert_allclose(scatter, 1.0, atol=0.15)
+    np.testing.assert_allclose(base.means[0], 0.0, atol=0.1)
+
+
+def test_weights_move_the_centre(x64):
+    """Draws of N(0, I) with weights e^{z_1}: the target is N((1, 0), I)."""
+    rng, num = np.random.default_rng(1), 20_000
+    z = rng.normal(size=(num, 2))
+    base = StudentMixture(jnp.zeros((1, 2)), jnp.eye(2)[None], jnp.zeros(1))
+    for _ in range(20):
+        base = refit(base, z, z[:, 0])
+    np.testing.assert_allclose(base.means[0], [1.0, 0.0], atol=0.05)
 
 
 def test_negligible_modes_are_left_out():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nestedvi.grid.cells as cells
+from nestedvi.errors import CheckpointError, NestedviWarning
 from nestedvi.grid.cells import cell_key, fingerprint, public, recorded, run_cached
 
 CONTENT = {"name": "one", "steps": 3, "shown": (0, 1)}
@@ -48,7 +49,9 @@ def test_a_cell_is_computed_once_and_read_back(tmp_path):
     assert len(compute.folders) == 1 and names(tmp_path) == ["one.json", "one.npz"]
     assert row["mean"] == again["mean"] == 1.5 and again["missing"] is None
     assert row["fingerprint"] == again["fingerprint"] == fingerprint(CONTENT) and again["device"]
-    assert again["cell"] == {**CONTENT, "shown": [0, 1]} and "cell" not in public(again)
+    assert again["cell"] == {**CONTENT, "shown": [0, 1]} and public(again).keys().isdisjoint(
+        ("cell", "digest")
+    )
     assert list(same) == ["log_Z"]
     np.testing.assert_array_equal(same["log_Z"], arrays["log_Z"])
 
@@ -72,6 +75,59 @@ def test_half_a_cell_is_no_cell(tmp_path, lost):
     run_cached("one", CONTENT, tmp_path, Compute())
     (tmp_path / lost).unlink()
     assert run_cached("one", CONTENT, tmp_path, Compute(2.5))[1]["log_Z"][0] == 2.5
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x01
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = {
+    "empty json": ("one.json", lambda p: p.write_text("")),
+    "cut json": ("one.json", lambda p: p.write_text(p.read_text()[:40])),
+    "other json": ("one.json", lambda p: p.write_text("[1]")),
+    "another number": ("one.npz", lambda p: _edit(p.with_suffix(".json"), "1.5", "2.5")),
+    "empty npz": ("one.npz", lambda p: p.write_bytes(b"")),
+    "cut npz": ("one.npz", lambda p: p.write_bytes(p.read_bytes()[:100])),
+    "flipped npz": ("one.npz", flip),
+    "another npz": ("one.npz", lambda p: np.savez(p, log_Z=np.zeros(2))),
+}
+
+
+def _edit(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_set_aside_and_computed_again(tmp_path, damage):
+    file, do = DAMAGES[damage]
+    row, _ = run_cached("one", CONTENT, tmp_path, Compute())
+    do(tmp_path / file)
+    with pytest.warns(NestedviWarning, match=rf"{file} is damaged \(.*kept as {file}.damaged"):
+        again, arrays = run_cached("one", CONTENT, tmp_path, Compute())
+    assert again["digest"] == row["digest"] and arrays["log_Z"][0] == 1.5
+    assert names(tmp_path) == sorted(["one.json", "one.npz", f"{file}.damaged"])
+    assert run_cached("one", CONTENT, tmp_path, failing)[0]["mean"] == 1.5
+
+
+def test_cells_without_a_digest_are_believed(tmp_path):
+    """Those of earlier versions."""
+    run_cached("one", CONTENT, tmp_path, Compute())
+    row = json.loads((tmp_path / "one.json").read_text())
+    del row["digest"]
+    (tmp_path / "one.json").write_text(json.dumps(row))
+    assert run_cached("one", CONTENT, tmp_path, failing)[0]["mean"] == 1.5
+
+
+def test_a_cell_is_one_processs_at_a_time(tmp_path):
+    def compute(work):
+        with pytest.raises(CheckpointError, match=r"one\.json is in use by this process"):
+            run_cached("one", CONTENT, tmp_path, failing)
+        return {}, {}
+
+    run_cached("one", CONTENT, tmp_path, compute)
+    assert names(tmp_path) == ["one.json", "one.npz"]
 
 
 def test_work_that_stops_leaves_its_checkpoint_alone(tmp_path):

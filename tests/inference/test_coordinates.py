@@ -25,6 +25,31 @@ def test_the_prior_gives_place_and_units(key):
     np.testing.assert_array_equal(here.map.matrix, [1.0, 1.0])
 
 
+def test_a_vague_prior_gives_way_to_what_the_data_make_likely(key):
+    """Effects under a precision ~ Gamma(.01, .01): half of the prior is beyond 10¹⁰, the data are
+    of order one. A wide prior whose scale is right stays as it is.
+    """
+
+    def prior(key, num):
+        key_scale, key_effect = jax.random.split(key)
+        log_scale = 60.0 * jax.random.uniform(key_scale, (num, 1))
+        effect = jnp.exp(log_scale) * jax.random.normal(key_effect, (num, 1))
+        return jnp.concatenate([effect, log_scale], axis=1)
+
+    def log_gamma(z):
+        return -0.5 * z[0] ** 2 * jnp.exp(-2 * z[1]) - z[1] - 0.5 * (z[0] - 1.0) ** 2
+
+    there = first_coordinates(key, Request(nvi.Density(log_gamma), 2, prior=prior))
+    assert np.all(np.abs(there.map.shift) < 10) and np.all(there.map.matrix < 100)
+
+    def wide(key, num):
+        return 1e6 * jax.random.normal(key, (num, 2))
+
+    far = nvi.Density(lambda z: -0.5 * jnp.sum(((z - 7e5) / 1e3) ** 2))
+    there = first_coordinates(key, Request(far, 2, prior=wide))
+    np.testing.assert_allclose(there.map.matrix, [1e6, 1e6], rtol=0.15)
+
+
 def test_units_of_particles_make_them_unit_wide(key, x64):
     start = first_coordinates(key, Request(TARGET, 2))
     z = jax.vmap(TARGET.sample)(jax.random.split(key, 5000))

@@ -12,7 +12,9 @@ FILES = {
     "empty": ("", r"must name its columns"),
     "no rows": ("a,b\n", r"a header and no rows"),
     "short row": ("a,b\n1,2\n3\n", r"Row 3 of .* has 1 entries; its header names 2 columns"),
-    "words": ("a,b\n1,2\n3,four\n", r"Column 'b' of .* must hold numbers; got 'four'"),
+    "words": ("a,b\n1,2\n3,four\n", r"Column 'b' of .* must hold numbers; got 'four' in row 3"),
+    "an empty cell": ("a,b\n1,2\n3,\n", r"Column 'b' of .* row 3 is empty there"),
+    "thousands": ("a;b\n1;2\n3;1.234,5\n", r"must hold numbers; got '1\.234,5' in row 3"),
 }
 
 
@@ -42,6 +44,27 @@ def test_data_files(tmp_path):
             load_data(str(tmp_path / name))
 
 
+SPREADSHEETS = {
+    "byte-order mark": "\ufeffgroup,y\n0,1.5\n2,-1\n".encode(),
+    "semicolons": b"group;y\r\n0;1.5\r\n2;-1\r\n",
+    "decimal commas": b"group;y\r\n0;1,5\r\n2;-1,0\r\n",
+    "quotes": b'"group","y"\n"0","1.5"\n"2","-1"\n',
+    "quoted decimal commas": b'"group";"y"\n0;"1,5"\n2;"-1"\n',
+    "tabs in UTF-16": "group\ty\r\n0\t1,5\r\n2\t-1\r\n".encode("utf-16"),
+    "separator named": b"sep=;\ngroup;y\n0;1,5\n2;-1\n",
+    "touched columns": b"group,y,,\n0,1.5,,\n2,-1,,\n,,,\n",
+}
+
+
+@pytest.mark.parametrize("case", SPREADSHEETS)
+def test_tables_as_spreadsheets_write_them(tmp_path, case):
+    (tmp_path / "table.csv").write_bytes(SPREADSHEETS[case])
+    data = load_data(str(tmp_path / "table.csv"))
+    assert list(data) == ["group", "y"]
+    assert data["group"].dtype.kind == "i" and data["group"].tolist() == [0, 2]
+    assert data["y"].tolist() == [1.5, -1.0]
+
+
 def model(x, y=None): ...
 
 
@@ -51,6 +74,10 @@ def keywords(**data): ...
 def test_data_must_be_arguments_of_the_model():
     names = {"model_name": "file.py:model", "file": "data.csv"}
     check_takes(model, {"x": 1, "y": 2}, **names)
+    check_takes(model, {"x": 1}, **names)
+    check_takes(model, {"y": 1}, model_takes_particle=True, **names)
+    with pytest.raises(nvi.errors.DataError, match=r"no 'x', which file\.py:model needs; .* 'y'"):
+        check_takes(model, {"y": 2}, **names)
     check_takes(keywords, {"anything": 1}, **names)
     with pytest.raises(nvi.errors.DataError, match=r"'z', which file\.py:model does not take"):
         check_takes(model, {"x": 1, "z": 2}, **names)

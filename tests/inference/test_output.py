@@ -9,6 +9,7 @@ import pytest
 from nestedvi.inference.answer import Answer
 from nestedvi.inference.output import write_posterior
 from nestedvi.inference.posterior import make_posterior
+from nestedvi.inference.report import posterior_content
 
 
 @pytest.fixture
@@ -23,7 +24,13 @@ def test_files_of_a_posterior(posterior, installed, tmp_path, monkeypatch):
         pytest.importorskip("arviz")
     else:
         monkeypatch.setitem(sys.modules, "arviz", None)
-    names = write_posterior(tmp_path, posterior, {"log_Z": 0.5})
-    assert names == ["posterior.json", "posterior.png"] + ["posterior.nc"] * installed
+    content = {**posterior_content(posterior), "model": "m.py:line"}
+    names = write_posterior(tmp_path, posterior, content)
+    always = ["posterior.json", "posterior.png", "report.html"]
+    assert names == always + ["posterior.nc"] * installed
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
-    assert json.loads((tmp_path / "posterior.json").read_text()) == {"log_Z": 0.5}
+    written = json.loads((tmp_path / "posterior.json").read_text())
+    assert written["log_Z"] == 0.5 and written["sites"]["z[0]"]["mean"] == pytest.approx(
+        0, abs=1e-6
+    )
+    assert "<h1>m.py:line</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")

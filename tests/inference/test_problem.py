@@ -1,5 +1,6 @@
 """A user's model as a density on vectors, the way back, and what is refused."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -60,11 +61,37 @@ def test_an_improper_prior_is_remarked_on_and_not_drawn():
     assert problem.prior is None and "prior of 'mu' is improper" in problem.remarks[0]
 
 
+def test_scalars_of_a_model_are_data_and_sizes_are_not(x64):
+    """Another value of a hyperparameter is another leaf of the same program; the density follows
+    it.
+    """
+    one, two = (
+        make_problem(coin, model_args=(FLIPS,), model_kwargs={"a": a}) for a in (2.0, np.float64(3))
+    )
+    assert jax.tree.structure(one.density) == jax.tree.structure(two.density)
+    assert jax.tree.structure(one.finish) == jax.tree.structure(two.finish)
+    p = 1 / (1 + np.exp(-0.4))
+    for problem, a in ((one, 2.0), (two, 3.0)):
+        expected = stats.beta(a, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
+        found = problem.density.log_gamma(jnp.array([0.4]))
+        np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+
+    def sized(num, y):
+        z = numpyro.sample("z", dist.Normal(jnp.zeros(num), 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    assert make_problem(sized, model_args=(3, np.zeros(3))).dim == 3
+
+
 REFUSED = {
     "neither": (bell, {}, r"dim=.*example=.*only one"),
     "both": (bell, {"dim": 2, "example": np.zeros(2)}, r"dim=.*example=.*only one"),
     "density without shape": (nvi.Density(bell), {}, r"dim=.*example=.*only one"),
-    "dim of zero": (bell, {"dim": 0}, r"at least one coordinate; got dim = 0"),
+    "dim of zero": (
+        bell,
+        {"dim": 0},
+        r"dim is 1 or more; got 0. A particle has",
+    ),
     "empty example": (bell, {"example": {}}, r"at least one coordinate; the example has none"),
     "example of words": (
         bell,
@@ -79,7 +106,7 @@ REFUSED = {
     "other keys": (
         lambda z: z["b"],
         {"example": {"a": 0.0}},
-        r"shapes \{'a': \(\)\} says \(KeyError: 'b'\)",
+        r"shapes \{'a': \(\)\} says \(KeyError: 'b' \(",
     ),
     "not a scalar": (
         lambda z: z,

@@ -11,7 +11,7 @@ from scipy.special import betaln
 
 import nestedvi as nvi
 from nestedvi.inference.sample import ANSWERS
-from nestedvi.smc.tempering import _move
+from nestedvi.smc.population import _move
 from tests.helpers.posteriors import FLIPS, coin
 
 LOG_Z = 5.0
@@ -117,9 +117,9 @@ def test_a_posterior_that_runs_away_is_refused_by_name():
         ({"method": "smc", "num_steps": 4}, "'smc' takes no num_steps"),
         ({"num_steps": 4}, "'auto' takes no num_steps"),
         ({"method": "ais", "num_steps": 4}, "'ais' takes no num_steps: it learns nothing"),
-        ({"num_particles": 5}, "num_particles of 20 or more; got 5"),
-        ({"num_levels": 0}, "two levels or more.*got num_levels = 0"),
-        ({"method": "nvi", "num_steps": 0}, "one step or more; got num_steps = 0"),
+        ({"num_particles": 5}, "num_particles is 20 or more; got 5"),
+        ({"num_levels": 0}, "num_levels is 2 or more; got 0. The first density"),
+        ({"method": "nvi", "num_steps": 0}, "num_steps is 1 or more; got 0"),
     ],
 )
 def test_options_without_effect_are_refused(options, message):

@@ -62,3 +62,16 @@ def test_arrays_inside_of_compiled_functions_count():
     )
     assert jax.tree.structure(one) == jax.tree.structure(same) != jax.tree.structure(two)
     np.testing.assert_allclose([one(Z), two(Z)], [-0.5, -1.5])
+
+
+def test_numbers_to_hold_are_leaves_of_one_program():
+    """Written into the program they would be compiled anew; a Python number and one of NumPy are
+    the same.
+    """
+
+    def fn(held, z):
+        return held[0] * jnp.sum(z)
+
+    two, three = trace(fn, Z, hold=(2.0,)), trace(fn, Z, hold=(np.float64(3.0),))
+    assert jax.tree.structure(two) == jax.tree.structure(three)
+    np.testing.assert_allclose([two(Z), three(Z)], [-1.0, -1.5])

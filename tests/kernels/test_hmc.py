@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nestedvi as nvi
-from nestedvi.kernels.hmc import hamiltonian_step
+from nestedvi.kernels.hmc import draw_noise, hamiltonian_step, noise_on_host
 
 COVARIANCE = np.array([[1.0, 0.8], [0.8, 2.0]])
 ROOT = jnp.asarray(np.linalg.cholesky(COVARIANCE), jnp.float32)
@@ -20,7 +20,7 @@ def log_gamma(z):
 
 def moved(key, log_gamma, z, step_size, root, steps=5, times=3):
     def one(k, x):
-        return hamiltonian_step(k, x, log_gamma, step_size, root, steps)
+        return hamiltonian_step(draw_noise(k, x), x, log_gamma, step_size, root, steps)
 
     for k in jax.random.split(key, times):
         found = jax.vmap(one)(jax.random.split(k, z.shape[0]), z)
@@ -83,3 +83,17 @@ def test_as_a_transition_it_estimates_a_normaliser(key):
         abs(log_Z - np.log(2 * np.pi * np.sqrt(np.linalg.det(COVARIANCE)))) < 5 * stderr
         and stderr < 0.05
     )
+
+
+def test_noise_on_the_host_is_of_the_same_distribution():
+    """Moments of what both draw, within five standard errors of their difference."""
+    num, dim = 40_000, 3
+    host = noise_on_host(np.random.default_rng(0), num, dim, np.float32)
+    keys = jax.random.split(jax.random.key(0), num)
+    here = jax.jit(jax.vmap(lambda k: draw_noise(k, jnp.zeros(dim))))(keys)
+    for mine, other in zip(host, here, strict=True):
+        mine, other = (np.asarray(x, np.float64).reshape(num, -1) for x in (mine, other))
+        for power in (1, 2):
+            gap = (mine**power).mean(axis=0) - (other**power).mean(axis=0)
+            error = np.sqrt(((mine**power).var(axis=0) + (other**power).var(axis=0)) / num)
+            assert np.all(np.abs(gap) < 5 * error + 1e-12)

@@ -3,15 +3,13 @@ parameters.
 """
 
 import equinox as eqx
-import hypothesis.extra.numpy as hnp
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import nestedvi as nvi
+from tests.helpers.properties import HealthCheck, given, hnp, settings, st
 
 CONTEXT = nvi.kernels.Context(None, None)
 CHECKED = settings(

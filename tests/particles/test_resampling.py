@@ -5,15 +5,14 @@ what is gathered.
 import functools
 import math
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import nestedvi as nvi
 from nestedvi.particles.resampling import take
+from tests.helpers.properties import HealthCheck, given, settings, st
 
 CHECKED = settings(
     max_examples=60,

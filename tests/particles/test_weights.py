@@ -5,14 +5,13 @@ and Pareto k̂.
 import math
 import warnings
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import nestedvi as nvi
+from tests.helpers.properties import given, settings, st
 
 CHECKED = settings(max_examples=100, deadline=None, derandomize=True)
 NORMALISE, ESS, LOG_Z_HAT = (

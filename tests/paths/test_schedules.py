@@ -1,15 +1,13 @@
 """Schedules rise from exactly 0 to exactly 1, and say what is wrong with one that does not."""
 
 import equinox as eqx
-import hypothesis.extra.numpy as hnp
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import nestedvi as nvi
+from tests.helpers.properties import HealthCheck, given, hnp, settings, st
 
 CHECKED = settings(
     max_examples=100,

@@ -101,5 +101,5 @@ def test_a_missing_reverse_kernel_is_refused(key):
         nvi.propose((nvi.ResidualGaussian(1, key=key),), base)
     with pytest.raises(TypeError, match="Stacked"):
         nvi.NestedSampler(base, path, nvi.RandomWalk(jnp.ones(1)))
-    with pytest.raises(ValueError, match="at least one particle"):
+    with pytest.raises(ValueError, match="num_particles is 1 or more; got 0"):
         nvi.run(key, nvi.NestedSampler(base, path, [nvi.RandomWalk(jnp.ones(1))]), 0)

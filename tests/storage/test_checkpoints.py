@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+import nestedvi.storage.checkpoints as checkpoints_module
 import nestedvi.train.loop as loop_module
 from nestedvi.storage.checkpoints import Checkpoints
 from tests.helpers.small_training import assert_same_bits, stacked, train
@@ -109,8 +110,6 @@ def restore(folder):
         store.close()
 
 
-# The reader of a damaged file leaves unfinished reads of its neighbours behind.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_to_any_file_is_harmless_or_noticed(damage, two_steps, tmp_path):
     """File by file: either the newest step comes back bit for bit, or the one before does, with a
@@ -172,6 +171,59 @@ def test_a_damaged_step_is_written_again(two_steps, tmp_path):
     assert restore(copy)[0] == 7
 
 
+def test_a_step_under_another_number_is_noticed(two_steps, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(two_steps, copy)
+    (copy / "7").rename(copy / "9")
+    with pytest.warns(nvi.NestedviWarning, match=r"step 9 \(what it holds is step 7\)"):
+        assert restore(copy)[0] == 4
+
+
+def test_a_step_without_its_list_of_files_is_checked_array_by_array(two_steps, tmp_path):
+    """A process that is killed between the step and its list leaves a good step."""
+    copy = tmp_path / "copy"
+    shutil.copytree(two_steps, copy)
+    (copy / "7" / "files.json").unlink()
+    step, tree = restore(copy)
+    assert step == 7
+    assert_same_bits(tree, tree_at(7))
+
+
+def test_damage_makes_no_noise(two_steps, tmp_path, capfd):
+    """Readers of damaged files print tracebacks from threads of their own; none is started."""
+    copy = tmp_path / "copy"
+    shutil.copytree(two_steps, copy)
+    for file in (copy / "7" / "state").rglob("*"):
+        if file.is_file():
+            DAMAGES["truncate"](file)
+    with pytest.warns(nvi.NestedviWarning, match="Damaged checkpoint"):
+        restore(copy)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_is_one_trainings_at_a_time(tmp_path):
+    store = Checkpoints(tmp_path, FINGERPRINT)
+    with pytest.raises(nvi.errors.CheckpointError, match=r"folder .* is in use by this process"):
+        Checkpoints(tmp_path, FINGERPRINT)
+    store.close()
+    Checkpoints(tmp_path, FINGERPRINT).close()
+
+
+def test_after_a_failed_save_the_next_one_works(tmp_path, monkeypatch, capfd):
+    store = Checkpoints(tmp_path, FINGERPRINT)
+    with monkeypatch.context() as patch:
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(checkpoints_module, "reserve", full)
+        with pytest.raises(nvi.errors.CheckpointError, match=r"of step 3 to .*No space left"):
+            store.save(3, tree_at(3))
+    store.save(4, tree_at(4))
+    store.close()
+    assert restore(tmp_path)[0] == 4 and capfd.readouterr() == ("", "")
+
+
 def test_when_everything_is_damaged_it_says_so(two_steps, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(two_steps, copy)
@@ -192,7 +244,6 @@ def test_unfinished_writes_are_ignored(two_steps, tmp_path):
     assert [p.name for p in copy.iterdir()] == ["4"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_training_goes_on_from_the_last_good_checkpoint(tmp_path):
     """Damage after the fact costs the steps since the checkpoint before, and nothing else."""
     whole = train(24)
@@ -343,3 +394,15 @@ def test_interrupt_saves_and_the_same_call_goes_on(tmp_path, begin):
     assert len(steps) == 1 and 0 < steps[0] < STEPS
     resumed, whole = train(STEPS, checkpoint=tmp_path), train(STEPS)
     assert_same_bits((resumed.sampler, resumed.record), (whole.sampler, whole.record))
+
+
+def test_of_several_processes_only_the_first_has_the_lock(tmp_path, monkeypatch):
+    """Two in one folder; the others fail with a sentence where the first one cannot use it."""
+    monkeypatch.setattr(checkpoints_module, "is_first", lambda: False)
+    first = tmp_path / ".lock"
+    other = Checkpoints(tmp_path, {})
+    assert not first.exists()
+    other.close()
+    monkeypatch.setattr(checkpoints_module, "agree", lambda failed: (True, ()))
+    with pytest.raises(nvi.errors.CheckpointError, match="The first process cannot use"):
+        Checkpoints(tmp_path, {})

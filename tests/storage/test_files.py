@@ -8,14 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nestedvi.errors import CheckpointError
 from nestedvi.storage.files import (
+    check_writable,
     output_folder,
     provenance,
+    reserve,
     to_json,
     write_atomic,
     write_json,
     write_text,
 )
+
+
+def test_room_that_is_not_there_is_said_and_nothing_stays(tmp_path):
+    reserve(tmp_path, 1000)
+    with pytest.raises(OSError):
+        reserve(tmp_path, 2**62)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_for_checkpoints_is_tried(tmp_path):
+    check_writable(tmp_path / "new" / "one")
+    assert list((tmp_path / "new" / "one").iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match=r"Cannot write checkpoints to .*file.*Choose"):
+        check_writable(tmp_path / "file")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

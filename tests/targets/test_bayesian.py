@@ -1,6 +1,9 @@
 """Posteriors as targets: densities written out with SciPy, evidences by other means."""
 
+import json
+import runpy
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,9 @@ import pytest
 from scipy import optimize, stats
 
 import nestedvi as nvi
-from nestedvi.targets.data import BROWNIAN_OBSERVED
+from nestedvi.targets.data import BROWNIAN_OBSERVED, SEEDS
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def test_brownian_against_scipy(x64):
@@ -93,3 +98,30 @@ def test_a_logistic_regressions_labels_are_signs(x64):
     for given in (labels, 2 * labels - 1):
         density = nvi.targets.LogisticRegression(features, given)
         np.testing.assert_allclose(density.log_gamma(jnp.asarray(z)), by_hand, rtol=1e-12)
+
+
+def test_seeds_against_scipy(x64):
+    """Priors, effects and counts written out; log odds of a plate by its variety and extract."""
+    rng = np.random.default_rng(8)
+    r, n, x1, x2 = SEEDS.T
+    assert SEEDS.shape == (21, 4) and (r <= n).all() and n.sum() == 831 and r.sum() == 424
+    for z in rng.normal(size=(4, 26)):
+        tau, a, b = np.exp(z[0]), z[1:5], z[5:]
+        by_hand = stats.gamma.logpdf(tau, 0.01, scale=100) + z[0]
+        by_hand += stats.norm.logpdf(a, 0, 10).sum() + stats.norm.logpdf(b, 0, tau**-0.5).sum()
+        odds = a[0] + a[1] * x1 + a[2] * x2 + a[3] * x1 * x2 + b
+        by_hand += stats.binom.logpmf(r, n, 1 / (1 + np.exp(-odds))).sum()
+        found = nvi.targets.Seeds().log_gamma(jnp.asarray(z))
+        np.testing.assert_allclose(found, by_hand, rtol=1e-10)
+
+
+def test_the_recorded_log_Z_of_seeds_is_the_tables():
+    recorded = json.loads((BENCHMARKS.parent / "results/bench/seeds-log-Z.json").read_text())
+    assert abs(recorded["log_Z"] - nvi.targets.get_target("seeds").log_Z) < 1e-6
+    assert abs(recorded["log_Z"] - recorded["coarser"]) < 1e-5
+
+
+@pytest.mark.slow
+def test_log_Z_of_seeds_by_a_coarse_quadrature(x64):
+    quadrature = runpy.run_path(str(BENCHMARKS / "seeds_log_Z.py"))
+    assert abs(quadrature["log_Z"](4, 29) - nvi.targets.get_target("seeds").log_Z) < 1e-3

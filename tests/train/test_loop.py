@@ -1,16 +1,20 @@
 """The training loop: what it reports, when it gives up, and how it is interrupted."""
 
-import signal
-import threading
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nestedvi as nvi
 import nestedvi.train.loop as loop_module
-from nestedvi.train.loop import _interruptible
-from tests.helpers.small_training import RARELY, WALLED, arrays, train, walled
+from nestedvi.storage.checkpoints import Checkpoints
+from tests.helpers.small_training import (
+    RARELY,
+    WALLED,
+    arrays,
+    assert_same_bits,
+    train,
+    walled,
+)
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -94,28 +98,58 @@ def test_the_first_level_that_fails_is_named():
         train(20, sampler=walled(jnp.inf, -jnp.inf, jnp.inf), max_nonfinite=5, **WALLED)
 
 
-def test_the_first_interrupt_asks_and_the_second_insists():
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), _interruptible() as asked:
-        assert not asked.is_set()
-        signal.raise_signal(signal.SIGINT)
-        assert asked.is_set()
-        signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+def test_a_disk_that_fills_up_does_not_end_a_training(tmp_path, monkeypatch):
+    """Saves that fail are said, the next is tried, and the sampler that comes back has the bits of
+    an undisturbed training; what was saved at last can be resumed.
+    """
+    whole = train(24)
+    monkeypatch.setattr(loop_module, "_SECONDS_PER_CHUNK", 0.0)
+    save, failed = Checkpoints.save, []
+
+    def full(self, step, tree):
+        if step < 23:
+            failed.append(step)
+            raise nvi.errors.CheckpointError(f"Cannot write step {step}: no space left.")
+        save(self, step, tree)
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.warns(nvi.NestedviWarning, match="no space left. Training goes on") as said:
+        result = train(24, checkpoint=tmp_path, checkpoint_seconds=0.0)
+    assert len(said) == len(failed) > 2
+    assert_same_bits((result.sampler, result.record), (whole.sampler, whole.record))
+    assert max(int(path.name) for path in tmp_path.iterdir()) == 24
 
 
-def test_other_threads_train_without_signals():
-    """Only the main thread may touch handlers; elsewhere training simply is not interruptible."""
-    before, seen = signal.getsignal(signal.SIGINT), []
+def test_a_last_save_that_fails_still_returns_the_sampler(tmp_path, monkeypatch):
+    def full(self, step, tree):
+        raise nvi.errors.CheckpointError("no space left.")
 
-    def work():
-        with _interruptible() as asked:
-            seen.append((asked.is_set(), signal.getsignal(signal.SIGINT) is before))
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.warns(nvi.NestedviWarning, match="complete and returned, but not saved"):
+        result = train(24, checkpoint=tmp_path)
+    assert result.num_steps == 24
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [(False, True)]
+
+def test_an_interrupt_never_joins_a_state_with_another_steps_number(tmp_path, monkeypatch):
+    """Ctrl-C twice, the second right after a chunk: what is saved is a whole step, and the same
+    call ends in the bits of an undisturbed training.
+    """
+    whole = train(24)
+    monkeypatch.setattr(loop_module, "_SECONDS_PER_CHUNK", 0.0)
+    after, calls = loop_module._Reached.after, []
+
+    def interrupted(self, *args):
+        calls.append(self.done)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return after(self, *args)
+
+    monkeypatch.setattr(loop_module._Reached, "after", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at step 16 of 24; .* holds step 16"):
+        train(24, checkpoint=tmp_path)
+    monkeypatch.setattr(loop_module._Reached, "after", after)
+    resumed = train(24, checkpoint=tmp_path)
+    assert_same_bits((resumed.sampler, resumed.record), (whole.sampler, whole.record))
 
 
 def test_a_checkpoint_past_the_end_is_refused(tmp_path, compiled_once):

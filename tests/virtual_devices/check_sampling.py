@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.densities.base import Density
+from nestedvi.smc.tempering import Plan, follow, tempering
 from tests.helpers.gaussian_samplers import annealed
+from tests.helpers.three_modes import three_modes
 
 LOG_Z = 1.2
 
@@ -124,3 +127,18 @@ def test_rejection_samplers_draw_the_same_numbers(key):
     with nvi.devices.on(mesh):
         program = jax.jit(lambda k: draw(nvi.devices.over_particles(k), concentration))
         close(program(nvi.devices.put(keys, mesh)), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num", [2, 8])
+def test_tempered_runs_share_their_moves(num, key):
+    """An adaptive run and fresh particles that follow it: pieces that do not divide, too."""
+    base = nvi.DiagonalNormal(jnp.zeros(2), 4.0)
+
+    def runs(mesh):
+        plan, options = Plan(0.5, 2), {"piece": 100, "mesh": mesh}
+        found = tempering(key, base, Density(three_modes), plan, num_particles=250, **options)
+        options |= {"num_particles": 260, "batches": 10}
+        return found, follow(key, base, Density(three_modes), found.tuned, **options)
+
+    close(runs(nvi.devices.mesh(batches=num)), runs(None), rtol=1e-6)

@@ -1,4 +1,5 @@
-"""Measurements for comparison: speed of a training step, errors where log Z is known.
+"""Measurements for comparison: speed of a training step, errors where log Z is known, answers
+for other people's posteriors beside their references.
 
 It refuses to assert: tests do.
 """

@@ -14,6 +14,7 @@ from nestedvi.cli.options import (
     Seed,
     configured_by,
     err_console,
+    examples,
     given,
     names_in,
     out_console,
@@ -22,10 +23,17 @@ from nestedvi.cli.options import (
 
 __all__ = ["bench"]
 
-bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure speed, memory and errors.",
+    no_args_is_help=True,
+    epilog=examples("nestedvi bench step", "nestedvi bench targets"),
+)
 
 
-@bench.command(cls=configured_by("nestedvi.bench.step:StepBench"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.step:StepBench"),
+    epilog=examples("nestedvi bench step --levels 32 --order level-parallel --json"),
+)
 def step(
     method: Annotated[str | None, typer.Option(help="A method id; see 'nestedvi methods'.")] = None,
     levels: Annotated[int | None, typer.Option(help="K, the number of densities.")] = None,
@@ -60,7 +68,10 @@ def _step_table(config: Any, result: dict[str, Any]) -> Table:
     return table
 
 
-@bench.command(cls=configured_by("nestedvi.bench.targets:TargetsConfig"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.targets:TargetsConfig"),
+    epilog=examples("nestedvi bench targets --targets ring,funnel --methods smc --seeds 2"),
+)
 def targets(
     targets: Annotated[
         str | None, typer.Option(help="Targets, separated by commas; -rotated turns one.")
@@ -87,4 +98,109 @@ def targets(
     bench_targets(config, out, console=err_console)
     out_console.print(
         (Path(out) / "targets.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.campaign.run:CampaignConfig"))
+def campaign(
+    targets: Annotated[
+        str | None, typer.Option(help="Targets, separated by commas.", show_default="all")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Ways of answering, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Independent runs of each.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles that a run returns.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes side by side, one thread each.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="After so many, no new run begins.", show_default="no end")
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for campaign.json and campaign.md.")
+    ] = "nestedvi-campaign",
+    seed: Seed = None,
+) -> None:
+    """Is every answer right, or says that it is not? Many targets with a known log Z.
+
+    Every run is kept when it is done: the same command goes on after Ctrl-C.
+    """
+    from nestedvi.bench.campaign.run import CampaignConfig, run_campaign
+
+    sizes = given(seeds=seeds, particles=particles, jobs=jobs, minutes=minutes, seed=seed)
+    config = CampaignConfig(**given(targets=names_in(targets), methods=names_in(methods)), **sizes)
+    run_campaign(config, out, console=err_console)
+    out_console.print(
+        (Path(out) / "campaign.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.posteriordb.run:PosteriordbConfig"))
+def posteriordb(
+    posteriors: Annotated[
+        str | None, typer.Option(help="Posteriors, separated by commas; all unless given.")
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that one posterior may take.")
+    ] = None,
+    within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Folder with references.json and data.", show_default="$NESTEDVI_DATA"),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for posteriordb.json, posteriordb.md and posteriordb.png.")
+    ] = "nestedvi-benchmarks",
+    seed: Seed = None,
+) -> None:
+    """Other people's models: posteriors of posteriordb with the defaults, beside their reference
+    draws.
+
+    Every answer is kept when it is done: the same command goes on after Ctrl-C or a limit.
+    """
+    from nestedvi.bench.posteriordb.run import PosteriordbConfig, bench_posteriordb
+
+    options = given(posteriors=names_in(posteriors), limit=limit, within=within, seed=seed)
+    config = PosteriordbConfig(**options)
+    bench_posteriordb(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
+    out_console.print(
+        (Path(out) / "posteriordb.md").read_text(encoding="utf-8"), markup=False, highlight=False
+    )
+
+
+@bench.command(cls=configured_by("nestedvi.bench.evidences:EvidencesConfig"))
+def evidences(
+    problems: Annotated[
+        str | None,
+        typer.Option(
+            help="Posteriors or targets, separated by commas; all posteriors with proper priors"
+            " unless given."
+        ),
+    ] = None,
+    draws: Annotated[int | None, typer.Option(help="Draws of each of NUTS' four chains.")] = None,
+    limit: Annotated[float | None, typer.Option(help="Seconds that one problem may take.")] = None,
+    within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Folder with posteriordb's data.", show_default="$NESTEDVI_DATA"),
+    ] = None,
+    out: Annotated[
+        str, typer.Option(help="Folder for evidences.json and evidences.md.")
+    ] = "nestedvi-benchmarks",
+    seed: Seed = None,
+) -> None:
+    """log Z in two independent ways: sample's, and bridge sampling from draws of NUTS.
+
+    Every problem is kept when it is done: the same command goes on after Ctrl-C or a limit.
+    """
+    from nestedvi.bench.evidences import EvidencesConfig, bench_evidences
+
+    sizes = given(draws=draws, limit=limit, within=within, seed=seed)
+    config = EvidencesConfig(**given(problems=names_in(problems)), **sizes)
+    bench_evidences(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
+    out_console.print(
+        (Path(out) / "evidences.md").read_text(encoding="utf-8"), markup=False, highlight=False
     )

@@ -2,6 +2,7 @@
 printed. Nothing is built here.
 """
 
+import inspect
 from typing import Any
 
 from nestedvi.cli.options import Json, out_console, print_json, table_with_head
@@ -12,22 +13,36 @@ _SYMBOLS = {"initial": "q₁", "forward": "q", "reverse": "r", "path": "γ"}
 
 
 def methods(as_json: Json = False) -> None:
-    """Print the methods table: what each method is made of."""
+    """Print what --method takes: ways of answering, and rows of the methods table."""
+    from nestedvi.inference.sample import ANSWERS
     from nestedvi.methods import METHODS
 
+    ways = [{"id": name, "about": _first_sentence(way)} for name, way in ANSWERS.items()]
     rows = [_method_row(name, method) for name, method in METHODS.items()]
     if as_json:
-        print_json({"rows": rows})
+        print_json({"ways": ways, "rows": rows})
         return
-    table = table_with_head("Methods (--json says more)")
-    columns = ("id", "label", "path", "kernels", "resampling", "minimises", "learns")
+    table = table_with_head("Ways of answering: need no tuning")
+    table.add_column("id", no_wrap=True)
+    table.add_column("about")
+    for way in ways:
+        table.add_row(way["id"], way["about"])
+    out_console.print(table)
+    table = table_with_head("Methods: samplers to train (--json says more)")
+    columns = ("id", "path", "kernels", "resampling", "minimises", "learns")
     for column in columns:
-        table.add_column(column, no_wrap=column in ("id", "label"))
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(
             *(" ".join(x) if isinstance(x, list) else str(x) for x in (row[c] for c in columns))
         )
     out_console.print(table)
+
+
+def _first_sentence(way: Any) -> str:
+    """What the module of a way of answering says of it."""
+    text = " ".join((inspect.getmodule(way).__doc__ or "").split("\n\n")[0].split())
+    return text.partition(": ")[2] or text
 
 
 def _method_row(name: str, method: Any) -> dict[str, Any]:

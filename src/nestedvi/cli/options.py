@@ -21,6 +21,7 @@ __all__ = [
     "configured_by",
     "defaults_of",
     "err_console",
+    "examples",
     "given",
     "names_in",
     "out_console",
@@ -32,7 +33,13 @@ out_console, err_console = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Seed = Annotated[
-    int | None, typer.Option(help="Seed of all randomness; the same seed gives the same result.")
+    int | None,
+    typer.Option(
+        help="Seed of all randomness; the same seed gives the same result.",
+        # JAX drops higher bits without a word: 2³² would be the seed 0.
+        min=0,
+        max=2**32 - 1,
+    ),
 ]
 Order = Annotated[
     str | None,
@@ -64,9 +71,15 @@ def configured_by(*sources: str) -> type[TyperCommand]:
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
             defaults = {name: x for where in sources for name, x in defaults_of(where).items()}
-            options: list[Any] = [option for option in self.params if option.name in defaults]
+            # A command's own default stays: it is what happens.
+            options: list[Any] = [
+                option for option in self.params if option.name in defaults and not option.default
+            ]
             for option in options:
                 option.show_default = _as_typed(option, defaults[option.name])
+            # Lines of a docstring are as long as those of code, not as those of the terminal.
+            paragraphs = (self.help or "").split("\n\n")
+            self.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
             super().format_help(ctx, formatter)
 
     return Configured
@@ -83,6 +96,11 @@ def _as_typed(option: Any, value: Any) -> str | bool:
 def given(**options: Any) -> dict[str, Any]:
     """The options that the user gave; the others keep the configuration's own defaults."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: one line a command that can be typed as it is."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(f"  {command}" for command in commands)])
 
 
 def names_in(text: str | None) -> tuple[str, ...] | None:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from nestedvi.cli.options import Order, Seed, configured_by, err_console, given, names_in
+from nestedvi.cli.options import (
+    Order,
+    Seed,
+    configured_by,
+    err_console,
+    examples,
+    given,
+    names_in,
+)
 
 __all__ = ["reproduce"]
 
@@ -19,7 +27,11 @@ _BGMM_VAE = "nestedvi.paper.bgmm_vae.config:BgmmVaeConfig"
 _OUT = "Folder for results.json, table.md and the figures."
 Quick = Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")]
 
-reproduce = typer.Typer(help="Rebuild the paper's experiments.", no_args_is_help=True)
+reproduce = typer.Typer(
+    help="Rebuild the paper's experiments.",
+    no_args_is_help=True,
+    epilog=examples("nestedvi reproduce annealing --quick"),
+)
 
 
 def _print_table(out: str) -> None:
@@ -33,7 +45,13 @@ def _positive(what: str, text: str) -> int:
     return int(text)
 
 
-@reproduce.command(cls=configured_by(_ANNEALING))
+@reproduce.command(
+    cls=configured_by(_ANNEALING),
+    epilog=examples(
+        "nestedvi reproduce annealing --quick",
+        "nestedvi reproduce annealing --methods avo,nvir-star --levels 4,8",
+    ),
+)
 def annealing(
     methods: Annotated[str | None, typer.Option(help="Method ids, separated by commas.")] = None,
     levels: Annotated[str | None, typer.Option(help="Values of K, separated by commas.")] = None,
@@ -69,7 +87,7 @@ def annealing(
     _print_table(out)
 
 
-@reproduce.command(cls=configured_by(_HMM))
+@reproduce.command(cls=configured_by(_HMM), epilog=examples("nestedvi reproduce hmm --quick"))
 def hmm(
     rows: Annotated[
         str | None, typer.Option(help="Rows of the table, separated by commas.")
@@ -106,7 +124,11 @@ def hmm(
     _print_table(out)
 
 
-@reproduce.command("bgmm-vae", cls=configured_by(_BGMM_VAE))
+@reproduce.command(
+    "bgmm-vae",
+    cls=configured_by(_BGMM_VAE),
+    epilog=examples("nestedvi reproduce bgmm-vae --quick --dataset mnist"),
+)
 def bgmm_vae(
     datasets: Annotated[
         str | None, typer.Option("--dataset", help="mnist, fashion-mnist or both.")

@@ -22,6 +22,13 @@ __all__ = ["sample"]
 _MOST_ROWS = 60
 
 
+def _method_names(incomplete: str) -> list[str]:
+    from nestedvi.inference.sample import ANSWERS
+    from nestedvi.methods import METHODS
+
+    return [name for name in (*ANSWERS, *METHODS) if name.startswith(incomplete)]
+
+
 def sample(
     model: Annotated[
         str,
@@ -36,7 +43,12 @@ def sample(
     dim: Annotated[
         int | None, typer.Option(help="The size of a particle, for a log density.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See 'nestedvi methods'.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, smc, or a row of 'nestedvi methods'.", autocompletion=_method_names
+        ),
+    ] = None,
     num_particles: Annotated[
         int | None, typer.Option("--particles", help="Weighted particles to return.")
     ] = None,
@@ -60,7 +72,7 @@ def sample(
         bool, typer.Option(help="Keep compiled programs on disk, so that the next run is quicker.")
     ] = True,
     out: Annotated[
-        str, typer.Option(help="Folder for posterior.json, posterior.nc and posterior.png.")
+        str, typer.Option(help="Folder for report.html, posterior.json, .png and .nc.")
     ] = "nestedvi-sample",
     seed: Seed = None,
     as_json: Json = False,

@@ -9,6 +9,7 @@ is not affine does not live here.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
@@ -96,6 +97,22 @@ class Affine(AbstractSampleable):
 
     def sample(self, key: Key) -> Vector:
         return self.map(self.part.sample(key))
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        shift, matrix = (np.asarray(x, np.float64) for x in (self.map.shift, self.map.matrix))
+        y = np.asarray(self.part.sample_many(key, num), np.float64)
+        z = shift + (matrix * y if matrix.ndim == 1 else y @ matrix.T)
+        return jnp.asarray(z, self.map.shift.dtype)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        shift, matrix = (np.asarray(x, np.float64) for x in (self.map.shift, self.map.matrix))
+        away = np.asarray(z, np.float64) - shift
+        if matrix.ndim == 1:
+            y, log_det = away / matrix, float(np.sum(np.log(np.abs(matrix))))
+        else:
+            y = np.asarray(np.linalg.solve(matrix, away.T).T, np.float64)
+            log_det = float(np.linalg.slogdet(matrix)[1])
+        return self.part.log_prob_many(y.astype(self.map.shift.dtype)) - log_det
 
 
 class Pullback(AbstractDensity):

@@ -12,6 +12,8 @@ from typing import Any, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
@@ -25,11 +27,36 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "check_shape",
+    "in_pieces",
 ]
 
 
+# Densities of many particles are asked for in pieces of one size, so that one program serves any
+# number of them.
+_PIECE = 512
+
+
+def in_pieces(z: np.ndarray, size: int) -> list[np.ndarray]:
+    """Rows in pieces of `size`, the last one filled up with copies of its last row."""
+    pieces = [z[i : i + size] for i in range(0, len(z), size)]
+    short = size - len(pieces[-1])
+    if short:
+        pieces[-1] = np.concatenate([pieces[-1], np.repeat(pieces[-1][-1:], short, axis=0)])
+    return pieces
+
+
 class AbstractDensity(eqx.Module):
-    """An unnormalised density γ = Z π on one particle."""
+    """An unnormalised density γ = Z π on one particle.
+
+    Example:
+        ```python
+        class Quartic(nvi.AbstractDensity):
+            def log_gamma(self, z):
+                return -jnp.sum(z**4)
+
+        Quartic().log_gamma(jnp.ones(2))
+        ```
+    """
 
     @abc.abstractmethod
     def log_gamma(self, z: Particle) -> Scalar:
@@ -44,7 +71,25 @@ class AbstractDensity(eqx.Module):
 
 
 class AbstractSampleable(AbstractDensity):
-    """A density that can be sampled exactly and whose normaliser is known."""
+    """A density that can be sampled exactly and whose normaliser is known.
+
+    Example:
+        ```python
+        class Uniform(nvi.AbstractSampleable):
+            # On the unit square, not normalised: γ = 2.
+
+            log_Z = jnp.log(2.0)
+            reparameterised = True
+
+            def log_gamma(self, z):
+                return jnp.where(jnp.all((z >= 0) & (z <= 1)), jnp.log(2.0), -jnp.inf)
+
+            def sample(self, key):
+                return jax.random.uniform(key, (2,))
+
+        Uniform().sample(jax.random.key(0))
+        ```
+    """
 
     @property
     @abc.abstractmethod
@@ -66,6 +111,20 @@ class AbstractSampleable(AbstractDensity):
         """
         return _sample_many(key, self, num)
 
+    def log_prob_many(self, z: Particle) -> np.ndarray:
+        """log π of many particles, as an array on the host. A density of a few matrix products may
+        compute it there.
+        """
+        z = np.asarray(z)
+        pieces = [_log_prob_many(self, jnp.asarray(piece)) for piece in in_pieces(z, _PIECE)]
+        return np.concatenate([np.asarray(x, np.float64) for x in pieces])[: len(z)]
+
+
+@eqx.filter_jit
+def _log_prob_many(density: AbstractSampleable, z: Particle) -> Array:
+    ready = density.precomputed()
+    return jax.vmap(ready.log_gamma)(z) - ready.log_Z
+
 
 @eqx.filter_jit
 def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
@@ -75,9 +134,14 @@ def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
 class Density(AbstractDensity):
     """A plain function `z -> log γ(z)` as a density.
 
-    ```python
-    nvi.Density(lambda z: -0.5 * jnp.sum(z**2))
-    ```
+    Args:
+        fn: a function of one particle, any pytree, that returns a scalar.
+
+    Example:
+        ```python
+        density = nvi.Density(lambda z: -0.5 * jnp.sum(z**2))
+        density.log_gamma(jnp.ones(3))
+        ```
     """
 
     fn: Callable[[Particle], Scalar]

@@ -9,23 +9,46 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+import scipy.linalg
+import scipy.special
+from jaxtyping import Array, ArrayLike, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import as_floats
 from nestedvi.densities.base import AbstractSampleable, check_shape
+from nestedvi.randomness import generator
 
-__all__ = ["CorrelatedMixture", "DiagonalNormal", "GaussianMixture", "inverse_roots"]
+__all__ = [
+    "CorrelatedMixture",
+    "DiagonalNormal",
+    "GaussianMixture",
+    "components_on_host",
+    "inverse_roots",
+    "squares_on_host",
+]
 
 
 class DiagonalNormal(AbstractSampleable):
-    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned."""
+    """N(loc, diag(exp(log_scale))²) on R^dim, with parameters that can be learned.
+
+    Args:
+        loc: the mean, shape (dim,).
+        scale: standard deviations, shape (dim,) or one for all.
+
+    Example:
+        ```python
+        density = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        z = density.sample(jax.random.key(0))
+        density.log_gamma(z) - density.log_Z
+        ```
+    """
 
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
 
-    def __init__(self, loc, scale):
-        loc = jnp.atleast_1d(jnp.asarray(loc, dtype=jnp.result_type(float)))
-        scale = jnp.asarray(scale, dtype=loc.dtype)
+    def __init__(self, loc: ArrayLike, scale: ArrayLike):
+        loc = jnp.atleast_1d(as_floats("The loc of a normal", loc))
+        scale = as_floats("The scale of a normal", scale)
         # Under vmap (a stack of densities) the values are not known yet, and the check cannot be
         # made.
         if not isinstance(scale, jax.core.Tracer) and not bool(jnp.all(scale > 0)):
@@ -99,6 +122,41 @@ def inverse_roots(
     return jax.scipy.linalg.solve_triangular(roots, unit, lower=True)
 
 
+def components_on_host(
+    rng: np.random.Generator,
+    eps: np.ndarray,
+    means: Float[Array, "components dim"],
+    roots: Float[Array, "components dim dim"],
+    log_weights: Float[Array, " components"],
+) -> Float[Array, "num dim"]:
+    """μ_m + L_m ε for each row ε, with a component m drawn by its weight; with nothing to
+    compile.
+    """
+    centres, lower = (np.asarray(x, np.float64) for x in (means, np.tril(roots)))
+    share = scipy.special.softmax(np.asarray(log_weights, np.float64))
+    which, z = rng.choice(len(share), size=len(eps), p=share), np.empty_like(eps)
+    for m in np.unique(which):
+        mine = which == m
+        z[mine] = centres[m] + eps[mine] @ lower[m].T
+    return jnp.asarray(z, means.dtype)
+
+
+def squares_on_host(
+    z: Float[Array, "num dim"] | np.ndarray,
+    means: Float[Array, "components dim"] | np.ndarray,
+    roots: Float[Array, "components dim dim"] | np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """|L_m⁻¹ (z − μ_m)|² for every particle and component, and log |det L_m|, in double precision
+    and with nothing to compile.
+    """
+    z, means, roots = (np.asarray(x, np.float64) for x in (z, means, roots))
+    squares = np.empty((len(z), len(means)))
+    for m, (mean, root) in enumerate(zip(means, roots, strict=True)):
+        away = scipy.linalg.solve_triangular(root, (z - mean).T, lower=True, check_finite=False)
+        squares[:, m] = np.sum(away**2, axis=0)
+    return squares, np.log(np.abs(np.diagonal(roots, axis1=1, axis2=2))).sum(axis=1)
+
+
 class CorrelatedMixture(AbstractSampleable):
     """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry
     no gradient.
@@ -148,3 +206,14 @@ class CorrelatedMixture(AbstractSampleable):
         return self.means[m] + jnp.tril(self.roots[m]) @ jax.random.normal(
             key_noise, self.means.shape[1:], self.means.dtype
         )
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng = generator(key)
+        eps = rng.normal(size=(num, self.means.shape[1]))
+        return components_on_host(rng, eps, self.means, self.roots, self.log_weights)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        squares, log_det = squares_on_host(z, self.means, self.roots)
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        log_norm = 0.5 * self.means.shape[1] * np.log(2 * np.pi)
+        return scipy.special.logsumexp(log_weights - log_det - 0.5 * squares, axis=1) - log_norm

@@ -62,6 +62,11 @@ class Mixture(AbstractSampleable):
         drawn = [np.asarray(z)[:count] for z, count in zip(draws, counts, strict=True)]
         return jnp.asarray(np.concatenate(drawn)[rng.permutation(num)])
 
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        log_parts = np.stack([part.log_prob_many(z) for part in self.parts], axis=1)
+        return scipy.special.logsumexp(log_weights + log_parts, axis=1)
+
     def sample(self, key: Key) -> Vector:
         key_part, *keys = jax.random.split(key, len(self.parts) + 1)
         draws = jnp.stack([part.sample(k) for part, k in zip(self.parts, keys, strict=True)])
@@ -104,3 +109,10 @@ class ScaleMixture(AbstractSampleable):
         rng, scales = generator(key), np.exp(np.asarray(self.log_scales, np.float64))
         widths = scales[rng.integers(len(scales), size=(num, 1))]
         return jnp.asarray(widths * rng.normal(size=(num, self.dim)), self.log_scales.dtype)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        square = np.sum(np.asarray(z, np.float64) ** 2, axis=1, keepdims=True)
+        log_scales = np.asarray(self.log_scales, np.float64)
+        log_p = -0.5 * square * np.exp(-2 * log_scales) - self.dim * log_scales
+        constant = np.log(len(log_scales)) + 0.5 * self.dim * np.log(2 * np.pi)
+        return scipy.special.logsumexp(log_p, axis=1) - constant

@@ -12,47 +12,74 @@ without a bijection to ℝⁿ.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
+from numpyro import handlers, validation_enabled
 from numpyro.distributions import Delta, ImproperUniform, biject_to
+from numpyro.distributions.transforms import Transform
 from numpyro.infer import init_to_uniform
-from numpyro.infer.util import constrain_fn, potential_energy
+from numpyro.infer.util import constrain_fn, log_density, potential_energy
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import check_arrays, shown
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.failures import explain
+from nestedvi.densities.model_arguments import Arguments, readings
+from nestedvi.densities.model_checks import check_left_out, check_observations
+from nestedvi.densities.model_handlers import Exactly, core, is_exact, mask_of, without_mask
 from nestedvi.errors import ModelCallError, ModelError
 
 __all__ = ["NumpyroModel"]
 
 Sites = dict[str, jax.Array]
+Scalars = tuple[Any, ...]
+_TRIES = 8
 
 
 class NumpyroModel(AbstractDensity):
     """A NumPyro model with its arguments: particles are dicts of unconstrained latent sites.
 
     `example` is one such particle, `improper` names the sites whose prior has no normaliser: log Z
-    then means nothing by itself.
+    then means nothing by itself. `remarks` are sentences on the data, `exact` the sites whose
+    density is computed where nothing is rounded, `shapes` those of the latent sites, `scalars` the
+    numbers among the arguments that are data and no part of the program.
 
-    ```python
-    model = nvi.NumpyroModel(regression, (x,), {"y": y})
-    model.log_gamma(model.example), model.constrain(model.example)
-    ```
+    Args:
+        model: a NumPyro model with continuous latent sites.
+        model_args: its positional arguments.
+        model_kwargs: its keyword arguments.
+
+    Example:
+        ```python
+        def coin(flips):
+            p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+            numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+        density = nvi.NumpyroModel(coin, (np.array([1, 0, 1, 1]),))
+        density.log_gamma(density.example), density.constrain(density.example)
+        ```
     """
 
     # Functions rather than model and arguments: data must stay constants of the density, never
     # become traced leaves of it.
-    _log_joint: Callable[[Sites], Scalar]
-    _constrain: Callable[[Sites], Sites]
-    _draw_all: Callable[[Key], Sites]
+    _log_joint: Callable[[Scalars, Sites], Scalar]
+    _constrain: Callable[[Scalars, Sites], Sites]
+    draw: Callable[[Key], Sites]
+    _draw_all: Callable[[Key], Sites] | None
     example: Sites
     name: str
     improper: tuple[str, ...]
+    exact: tuple[str, ...]
+    remarks: tuple[str, ...]
+    scalars: Scalars
+    shapes: dict[str, tuple[int, ...]]
+    _supports: Callable[[], dict[str, Any]]
 
     def __init__(
         self,
@@ -60,36 +87,65 @@ class NumpyroModel(AbstractDensity):
         model_args: Iterable[Any] = (),
         model_kwargs: Mapping[str, Any] | None = None,
     ):
-        # Copies: arrays that their owner changes later must not change here, nor be taken by JAX
-        # for what they were.
-        def own(x):
-            return x.copy() if isinstance(x, np.ndarray) else x
-
-        args, kwargs = jax.tree.map(own, (tuple(model_args), dict(model_kwargs or {})))
         self.name = getattr(model, "__name__", type(model).__name__)
-        _check_signature(model, self.name, args, kwargs)
-        try:
-            trace = _trace(jax.random.key(0), model, args, kwargs)
-        except Exception as error:
-            raise ModelCallError(
-                f"The model {self.name} failed when it was run once: {_first_line(error)}"
-            ) from error
+        _check_arguments(model_args, model_kwargs)
+        arguments, trace = _first_run(model, self.name, model_args, model_kwargs)
+        check_left_out(jax.random.key(0), model, arguments, trace, self.name)
         latent = _latent_sites(trace, self.name)
+        self.remarks = check_observations(trace, arguments, self.name)
+        unmasked = _without_effect(model, arguments, latent)
         self.example = _unconstrained(latent)
-        self.improper = tuple(name for name, site in latent.items() if _is_improper(site["fn"]))
-        self._log_joint = lambda z: -potential_energy(model, args, kwargs, z)
-        self._constrain = partial(constrain_fn, model, args, kwargs, return_deterministic=True)
-        self._draw_all = jax.vmap(
-            lambda key: _unconstrained(_latent(_trace(key, model, args, kwargs)))
+        self.improper = tuple(
+            name
+            for name, site in latent.items()
+            if _is_improper(site["fn"])
+            or (name not in unmasked and not np.all(np.asarray(mask_of(site["fn"]))))
         )
+        self.exact = tuple(
+            name
+            for name, site in latent.items()
+            if is_exact({**site, "fn": without_mask(site["fn"])} if name in unmasked else site)
+        )
+        self.shapes = {name: np.shape(site["value"]) for name, site in latent.items()}
+        supports = {name: site["fn"].support for name, site in latent.items()}
+        self._supports = lambda: supports
 
-    def log_gamma(self, z: Sites) -> Scalar:
-        """log p(x, T(z)) + log |det ∂T/∂z|."""
-        return jnp.asarray(self._log_joint(z))
+        def log_joint(arguments: Arguments, z: Sites) -> Scalar:
+            exactly = Exactly(model, unmasked, {name: z[name] for name in self.exact})
+            # Extreme values are the sampler's business: they have no mass, and are no error.
+            with validation_enabled(False):
+                return -potential_energy(exactly, *arguments, z)
 
-    def constrain(self, z: Sites) -> Sites:
+        def constrain(arguments: Arguments, z: Sites) -> Sites:
+            with validation_enabled(False):
+                return constrain_fn(model, *arguments, z, return_deterministic=True)
+
+        places = arguments.scalars(lambda known: log_joint(known, self.example))
+        self.scalars = arguments.at(places)
+        self._log_joint = lambda scalars, z: log_joint(arguments.put(places, scalars), z)
+        self._constrain = lambda scalars, z: constrain(arguments.put(places, scalars), z)
+        self.draw = lambda key: _unconstrained(_latent(_trace(key, model, *arguments)))
+        self._draw_all = None
+
+    def log_gamma(self, z: Sites, scalars: Scalars | None = None) -> Scalar:
+        """log p(x, T(z)) + log |det ∂T/∂z|; with other `scalars` for those that were given."""
+        return jnp.asarray(self._log_joint(self.scalars if scalars is None else scalars, z))
+
+    def constrain(self, z: Sites, scalars: Scalars | None = None) -> Sites:
         """Every latent site in its own support, and every deterministic site."""
-        return self._constrain(z)
+        return self._constrain(self.scalars if scalars is None else scalars, z)
+
+    def bijections(self) -> dict[str, Transform]:
+        """From unconstrained coordinates to each latent site, by the support that it had in the
+        first run.
+        """
+        return {name: biject_to(support) for name, support in self._supports().items()}
+
+    def drawing_with(self, draw_all: Callable[[Key], Sites]) -> "NumpyroModel":
+        """The same model, with a compiled program in place of `draw` for many keys."""
+        return eqx.tree_at(
+            lambda model: model._draw_all, self, draw_all, is_leaf=lambda x: x is None
+        )
 
     def prior_draws(self, key: Key, num: int) -> Sites | None:
         """`num` unconstrained draws of the latent sites as the model samples them, data and factors
@@ -100,7 +156,8 @@ class NumpyroModel(AbstractDensity):
         """
         if self.improper:
             return None
-        draws = self._draw_all(jax.random.split(key, num))
+        draw_all = jax.vmap(self.draw) if self._draw_all is None else self._draw_all
+        draws = draw_all(jax.random.split(key, num))
         inside = np.ones(num, dtype=bool)
         for x in draws.values():
             inside &= np.isfinite(np.asarray(x)).reshape(num, -1).all(axis=1)
@@ -112,10 +169,75 @@ class NumpyroModel(AbstractDensity):
         return {name: x[rows] for name, x in draws.items()}
 
 
-def _first_line(error: Exception) -> str:
-    """The first line of an error: messages end in one sentence, the cause is chained."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def _check_arguments(model_args: Any, model_kwargs: Any) -> None:
+    if not isinstance(model_args, tuple | list):
+        raise TypeError(
+            "model_args is a tuple of the model's arguments; got"
+            f" {shown(model_args)}. For one argument write model_args=(x,)."
+        )
+    if model_kwargs is not None and not isinstance(model_kwargs, Mapping):
+        raise TypeError(
+            "model_kwargs is a dict of the model's arguments by name; got"
+            f" {shown(model_kwargs)}. Write model_kwargs={{'y': y}}."
+        )
+    check_arrays({f"model_args[{i}]": x for i, x in enumerate(model_args)})
+    check_arrays({f"model_kwargs[{name!r}]": x for name, x in (model_kwargs or {}).items()})
+
+
+def _first_run(
+    model: Callable, name: str, args: Iterable[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[Arguments, dict[str, Any]]:
+    """The arguments as the model can use them, and the sites of its first run."""
+    first = None
+    for arguments in readings(args, kwargs):
+        _check_signature(model, name, *arguments)
+        # A draw from a wide prior may be infinite, which is no mistake of the model's:
+        # distributions that validate what they are given have more than one try.
+        for seed in range(_TRIES):
+            try:
+                with warnings.catch_warnings(), validation_enabled(False):
+                    warnings.simplefilter("ignore", UserWarning)
+                    return arguments, _trace(jax.random.key(seed), model, *arguments)
+            except Exception as error:
+                first = first or error
+                if not isinstance(error, ValueError):
+                    break
+    if first is None:
+        raise ModelCallError(f"The data of {name} hold words: a model takes numbers.")
+    empty = [
+        f"{argument} of shape {np.shape(value)}"
+        for argument, value in arguments.named()
+        if isinstance(value, np.ndarray | jax.Array) and np.size(value) == 0
+    ]
+    hint = f" Its data are empty: {', '.join(empty)}." if empty else ""
+    raise ModelCallError(
+        f"The model {name} failed when it was run once: {explain(first)}.{hint}"
+    ) from first
+
+
+def _without_effect(
+    model: Callable, arguments: Arguments, latent: Mapping[str, Any]
+) -> frozenset[str]:
+    """Latent sites under a mask whose masked coordinates nothing depends on: those that `obs_mask`
+    makes, and those that leave the log density as it is when they move.
+    """
+    found = set()
+    for name, site in latent.items():
+        mask = np.asarray(mask_of(site["fn"]))
+        if mask.all():
+            continue
+        drawn = {other: x["value"] for other, x in latent.items()}
+        again = site["fn"].sample(jax.random.key(1))
+        keep = mask.reshape(mask.shape + (1,) * site["fn"].event_dim) if mask.ndim else mask
+        moved = {**drawn, name: jnp.where(keep, site["value"], again)}
+        with validation_enabled(False):
+            here, there = (
+                float(log_density(handlers.seed(model, 0), *arguments, values)[0])
+                for values in (drawn, moved)
+            )
+        if here == there or (np.isnan(here) and np.isnan(there)):
+            found.add(name)
+    return frozenset(found)
 
 
 def _check_signature(model: Callable, name: str, args: tuple, kwargs: dict) -> None:
@@ -190,7 +312,7 @@ def _latent_sites(trace: Mapping[str, Any], model: str) -> dict[str, Any]:
             f" {_names(discrete)}. Sum them out by hand or with a mixture (dist.MixtureSameFamily),"
             " or pass their data if they are observed."
         )
-    fixed = [name for name, site in latent.items() if isinstance(_core(site["fn"]), Delta)]
+    fixed = [name for name, site in latent.items() if isinstance(core(site["fn"]), Delta)]
     if fixed:
         raise ModelError(
             f"{model} has a point mass (dist.Delta) at {_names(fixed)}: use numpyro.deterministic"
@@ -203,19 +325,8 @@ def _names(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _core(fn: Any) -> Any:
-    """The distribution under expansions and masks."""
-    while hasattr(fn, "base_dist") and type(fn).__name__ in (
-        "ExpandedDistribution",
-        "Independent",
-        "MaskedDistribution",
-    ):
-        fn = fn.base_dist
-    return fn
-
-
 def _is_improper(fn: Any) -> bool:
-    return isinstance(_core(fn), ImproperUniform)
+    return isinstance(core(fn), ImproperUniform)
 
 
 def _unconstrained(latent: Mapping[str, Any]) -> Sites:

@@ -1,5 +1,7 @@
 """A mixture of Gaussians with Student-t tails: a base for importance sampling."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,12 +11,26 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
-from nestedvi.densities.gaussian import inverse_roots
+from nestedvi.densities.gaussian import components_on_host, inverse_roots, squares_on_host
 from nestedvi.randomness import generator
 
-__all__ = ["StudentMixture"]
+__all__ = ["StudentMixture", "log_radial"]
 
 Vector = Float[Array, " dim"]
+
+
+def log_radial(square: Any, dim: int, tails: float, freedom: int, xp: Any) -> tuple[Any, Any]:
+    """log of the Gaussian and of the Student part of the density of L⁻¹ (z − μ), where its squared
+    length is `square`; `xp` is NumPy or JAX's version of it.
+    """
+    constant = (
+        scipy.special.gammaln((freedom + dim) / 2)
+        - scipy.special.gammaln(freedom / 2)
+        - 0.5 * dim * np.log(freedom * np.pi)
+        + np.log(tails)
+    )
+    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-tails)
+    return normal, -0.5 * (freedom + dim) * xp.log1p(square / freedom) + float(constant)
 
 
 class StudentMixture(AbstractSampleable):
@@ -55,20 +71,20 @@ class StudentMixture(AbstractSampleable):
         )
 
     def log_gamma(self, z: Vector) -> Scalar:
-        dim, nu = z.shape[0], self.freedom
         inverses = inverse_roots(self.roots) if self.inverses is None else self.inverses
         eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
-        square = jnp.sum(eps**2, axis=1)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
-        normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-self.tails)
-        constant = (
-            scipy.special.gammaln((nu + dim) / 2)
-            - scipy.special.gammaln(nu / 2)
-            - 0.5 * dim * np.log(nu * np.pi)
+        radial = jnp.logaddexp(
+            *log_radial(jnp.sum(eps**2, axis=1), z.shape[0], self.tails, self.freedom, jnp)
         )
-        student = -0.5 * (nu + dim) * jnp.log1p(square / nu) + float(constant) + np.log(self.tails)
-        log_weights = jax.nn.log_softmax(self.log_weights)
-        return jax.nn.logsumexp(log_weights - log_det + jnp.logaddexp(normal, student))
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) - log_det + radial)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        squares, log_det = squares_on_host(z, self.means, self.roots)
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        dim = self.means.shape[1]
+        radial = np.logaddexp(*log_radial(squares, dim, self.tails, self.freedom, np))
+        return scipy.special.logsumexp(log_weights - log_det + radial, axis=1)
 
     @property
     def log_Z(self) -> Scalar:
@@ -88,15 +104,9 @@ class StudentMixture(AbstractSampleable):
         return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
 
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
-        rng, dtype = generator(key), self.means.dtype
-        means, roots = (np.asarray(x, np.float64) for x in (self.means, np.tril(self.roots)))
-        share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
-        which = rng.choice(len(share), size=num, p=share)
+        rng = generator(key)
         tail = rng.uniform(size=num) < self.tails
         squares = rng.chisquare(self.freedom, size=num) / self.freedom
-        eps = rng.normal(size=(num, means.shape[1])) * np.where(tail, squares**-0.5, 1.0)[:, None]
-        z = np.empty_like(eps)
-        for m in range(len(share)):
-            mine = which == m
-            z[mine] = means[m] + eps[mine] @ roots[m].T
-        return jnp.asarray(z, dtype)
+        width = np.where(tail, squares**-0.5, 1.0)[:, None]
+        eps = rng.normal(size=(num, self.means.shape[1])) * width
+        return components_on_host(rng, eps, self.means, self.roots, self.log_weights)

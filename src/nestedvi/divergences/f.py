@@ -32,7 +32,29 @@ _LIMIT = 40.0
 
 
 class AbstractDivergence(eqx.Module):
-    """f as a function of the log ratio, with its first two derivatives."""
+    """f as a function of the log ratio, with its first two derivatives.
+
+    Example:
+        ```python
+        class Squared(nvi.AbstractDivergence):
+            # f(w) = (log w)², as a function of l = log w; f(1) = 0.
+
+            label = "squared"
+            constant_slope = False
+            prefers_score = False
+
+            def value(self, log_ratio):
+                return log_ratio**2
+
+            def slope(self, log_ratio):
+                return 2 * log_ratio
+
+            def landing_slope(self, log_ratio):
+                return 2 * log_ratio - 2
+
+        Squared().value(0.5)
+        ```
+    """
 
     label: eqx.AbstractClassVar[str]
     constant_slope: eqx.AbstractClassVar[bool]
@@ -54,7 +76,13 @@ class AbstractDivergence(eqx.Module):
 
 
 class ReverseKL(AbstractDivergence):
-    """f(w) = −log w: KL(π̂ ‖ π̌), the default whenever reverse kernels are learned."""
+    """f(w) = −log w: KL(π̂ ‖ π̌), the default whenever reverse kernels are learned.
+
+    Example:
+        ```python
+        nvi.ReverseKL().value(jnp.log(2.0))  # −log 2
+        ```
+    """
 
     label = "reverse-kl"
     constant_slope = True
@@ -71,7 +99,14 @@ class ReverseKL(AbstractDivergence):
 
 
 class ForwardKL(AbstractDivergence):
-    """f(w) = w log w: KL(π̌ ‖ π̂); its gradient for r_{k-1} exists but is known to be unstable."""
+    """f(w) = w log w: KL(π̌ ‖ π̂); its gradient for r_{k-1} exists but is known to be unstable.
+
+    Example:
+        ```python
+        objective = nvi.Objective(nvi.ForwardKL(), learn="forward")
+        nvi.ForwardKL().value(jnp.log(2.0))  # 2 log 2
+        ```
+    """
 
     label = "forward-kl"
     constant_slope = False
@@ -93,9 +128,14 @@ class FDivergence(AbstractDivergence):
     """Any convex f with f(1) = 0, given as a function of w; derivatives by automatic
     differentiation.
 
-    ```python
-    pearson = nvi.FDivergence(lambda w: (w - 1) ** 2)
-    ```
+    Args:
+        f: a convex function of the ratio w with f(1) = 0, written with `jax.numpy`.
+
+    Example:
+        ```python
+        pearson = nvi.FDivergence(lambda w: (w - 1) ** 2)
+        objective = nvi.Objective(pearson, learn="forward")
+        ```
     """
 
     f: Callable[[Scalar], Scalar]

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.devices import Devices, as_mesh, check_divides, spread
 from nestedvi.errors import NestedviWarning
@@ -40,6 +41,19 @@ class Evaluation(NamedTuple):
     `lower_bound` is the mean of log Ẑ over batches (the paper's log Ẑ column), below log Z on
     average; `upper_bound` is above it on average, where the target can be sampled exactly and the
     kernels can be run backwards (None elsewhere). `ess` is of the final weights, in particles.
+
+    Example:
+        ```python
+        sampler = nvi.build(
+            jax.random.key(0),
+            "ais",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=4,
+        ).sampler
+        quality = nvi.evaluate(jax.random.key(1), sampler, num_batches=10)
+        print(quality.log_Z, quality.log_Z_stderr, quality.level_ess)
+        ```
     """
 
     log_Z: float
@@ -82,14 +96,32 @@ def evaluate(
     """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
     the upper bound out.
 
-    `devices` is a number or a list of devices, which share the batches, or a mesh with the axes
-    `batches` and `particles`; the second lays every batch out over its devices.
+    Args:
+        key: randomness of all batches.
+        sampler: run as it is.
+        num_particles: S, of each batch.
+        num_batches: independent runs; standard errors come from them.
+        bounds: False leaves the upper bound out.
+        devices: a number or a list of devices, which share the batches, or a mesh with the axes
+            `batches` and `particles`; the second lays every batch out over its devices.
+
+    Example:
+        ```python
+        sampler = nvi.build(
+            jax.random.key(0),
+            "smc-random-walk",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=4,
+        ).sampler
+        quality = nvi.evaluate(jax.random.key(1), sampler, num_particles=50, num_batches=10)
+        print(f"{quality.log_Z:.2f} ± {quality.log_Z_stderr:.2f}")
+        ```
     """
-    if num_particles < 1 or num_batches < 1:
-        raise ValueError(
-            f"Evaluation needs at least one particle and one batch; got {num_particles} and"
-            f" {num_batches}."
-        )
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.fit say")
+    num_particles = check_whole("num_particles", num_particles)
+    num_batches = check_whole("num_batches", num_batches)
     key_lower, key_upper = jax.random.split(key)
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
     mesh = as_mesh(devices, "batches", ("particles",))

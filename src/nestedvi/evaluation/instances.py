@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.devices import Devices, as_mesh, spread
 from nestedvi.particles.genealogy import distinct_ancestors
 from nestedvi.precision import in_full_precision
@@ -57,6 +58,17 @@ def _runs(
     return jax.lax.map(one, items, batch_size=at_once)
 
 
+def _num_instances(data: PyTree) -> int:
+    """The length of the leading axis that all arrays share."""
+    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError(
+            "data is a pytree of arrays with a leading axis of instances, as long in all of them;"
+            f" got lengths {sorted(sizes)}."
+        )
+    return sizes.pop()[0]
+
+
 def _num_distinct(eta: PyTree) -> Any:
     """How many values there are: moves make new ones, so ancestors do not tell. Continuous, so one
     coordinate does.
@@ -81,15 +93,54 @@ def evaluate_instances(
     side by side.
 
     With `refresh`, global variables are moved after every `every` states, and `distinct` counts
-    their values at the end. `devices` is a number, a list or a mesh along `instances`, which share
-    the instances.
+    their values at the end.
+
+    Args:
+        key: randomness of all runs.
+        program: makes a sampler from one instance.
+        data: a pytree of arrays with a leading axis of instances.
+        num_particles: S, for each instance.
+        at_once: instances side by side; as many as memory suggests unless given.
+        refresh: MCMC moves of global variables.
+        every: moves them after every so many states; `distinct` then counts their values at the
+            end.
+        devices: a number, a list or a mesh along `instances`, which share the instances.
+
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
+
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        class Step(eqx.Module):
+            log_scale: jax.Array
+
+            def __call__(self, z, context):
+                return dist.Normal(z, jnp.exp(self.log_scale))
+
+        class Program(eqx.Module):
+            step: Step
+
+            def __call__(self, xs):
+                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
+                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
+                return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
+
+        series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
+
+        program = Program(Step(jnp.array(0.0)))
+        nvi.evaluate_instances(jax.random.key(1), program, series, num_particles=50).log_Z_hat
+        ```
     """
-    num = jax.tree.leaves(data)[0].shape[0]
-    if num_particles < 1 or num < 1:
-        raise ValueError(
-            f"Evaluation needs at least one particle and one instance; got {num_particles} and"
-            f" {num}."
-        )
+    check_key(key)
+    num_particles = check_whole("num_particles", num_particles)
+    num = check_whole("the number of instances", _num_instances(data))
     at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
     data = jax.tree.map(jnp.asarray, data)
     items, shared = (jax.random.split(key, num), data), (program, refresh)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 
-__all__ = ["independent_directions", "rulers_first", "whiten"]
+__all__ = ["covariance_root", "independent_directions", "lower_root", "rulers_first", "whiten"]
 
 Rows = Float[Array, "data dim"]
 Square = Float[Array, "dim dim"]
@@ -20,6 +20,21 @@ Data = Float[np.ndarray, "data dim"] | Rows
 _NORMAL_LOG_COSH = 0.374567
 # How far above the usual strength a ruler is, and where particles count as far out.
 _STANDS_OUT, _FAR_OUT = 2.5, 3.0
+
+
+def lower_root(scales: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """A lower triangular root of V diag(scales²) Vᵀ, whatever its condition is."""
+    root = np.transpose(np.linalg.qr((vectors * scales).T, mode="r"))
+    return root * np.where(np.diag(root) < 0, -1.0, 1.0)
+
+
+def covariance_root(covariance: np.ndarray) -> np.ndarray:
+    """A lower triangular root, also of a covariance that rounding has made singular."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return lower_root(np.sqrt(np.maximum(values, 1e-14 * values.max() + 1e-300)), vectors)
 
 
 def whiten(z: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

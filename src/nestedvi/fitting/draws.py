@@ -1,38 +1,67 @@
-"""Draws from a base with their importance weights for a target."""
+"""Draws from a base with their importance weights for a target.
+
+Values of the target are asked for in pieces of one size, so that one compiled program serves every
+number of draws and every base. Bases say their own densities, most of them on the host. The devices
+of a mesh have a piece each.
+"""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key, LogWeights
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi._types import Key
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, in_pieces
+from nestedvi.devices import size_of, spread
 
-__all__ = ["draw_weighted", "log_ratios", "weigh"]
+__all__ = ["NO_MASS", "draw_weighted", "log_values", "weigh"]
 
 # A log weight of zero mass as a number that can be multiplied with β = 0.
-_NO_MASS = -1e30
-
-
-def log_ratios(
-    base: AbstractSampleable, target: AbstractDensity, z: Float[Array, "particles dim"]
-) -> LogWeights:
-    """log γ(z) − log q_1(z) for the normalised base; a NaN is no mass."""
-    log_ratio = jax.vmap(lambda z: target.log_gamma(z) - (base.log_gamma(z) - base.log_Z))(z)
-    return jnp.where(jnp.isnan(log_ratio), _NO_MASS, jnp.clip(log_ratio, _NO_MASS, -_NO_MASS))
+NO_MASS = -1e30
+_PIECE = 512
 
 
 @eqx.filter_jit
+def _values(z: Float[Array, "piece dim"], target: AbstractDensity) -> Float[Array, " piece"]:
+    return jax.vmap(target.precomputed().log_gamma)(z)
+
+
+def log_values(
+    target: AbstractDensity, z: Float[Array, "num dim"] | np.ndarray, mesh: Mesh | None = None
+) -> np.ndarray:
+    """log γ of many particles, on the host; NaN stays NaN."""
+    z = np.asarray(z)
+
+    def values(piece: np.ndarray) -> Array:
+        if mesh is None:
+            return _values(jnp.asarray(piece), target)
+        return spread(_values, mesh, "batches", jnp.asarray(piece), target)
+
+    pieces = in_pieces(z, _PIECE * size_of(mesh, "batches"))
+    parts = [np.asarray(values(piece)) for piece in pieces]
+    return np.concatenate(parts)[: len(z)].astype(np.float64)
+
+
 def weigh(
-    base: AbstractSampleable, target: AbstractDensity, z: Float[Array, "particles dim"]
-) -> LogWeights:
-    """`log_ratios`, compiled."""
-    return log_ratios(base.precomputed(), target.precomputed(), z)
+    base: AbstractSampleable,
+    target: AbstractDensity,
+    z: Float[Array, "num dim"] | np.ndarray,
+    mesh: Mesh | None = None,
+) -> np.ndarray:
+    """log γ(z) − log q_1(z) for the normalised base, on the host; a NaN is no mass."""
+    log_ratio = log_values(target, z, mesh) - base.log_prob_many(z)
+    return np.where(np.isnan(log_ratio), NO_MASS, np.clip(log_ratio, NO_MASS, -NO_MASS))
 
 
 def draw_weighted(
-    key: Key, base: AbstractSampleable, target: AbstractDensity, num: int
-) -> tuple[Float[Array, "num dim"], LogWeights]:
+    key: Key,
+    base: AbstractSampleable,
+    target: AbstractDensity,
+    num: int,
+    mesh: Mesh | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """`num` draws from the base and their log ratios."""
-    z = base.sample_many(key, num)
-    return z, weigh(base, target, z)
+    z = np.asarray(base.sample_many(key, num))
+    return z, weigh(base, target, z, mesh)

@@ -14,7 +14,9 @@ import scipy.special
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity
-from nestedvi.densities.student import StudentMixture
+from nestedvi.densities.gaussian import squares_on_host
+from nestedvi.densities.student import StudentMixture, log_radial
+from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
@@ -29,6 +31,8 @@ _NEGLIGIBLE = 12.0
 # How much of a covariance may come from the draws, the rest from what it was before.
 _TRUST = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 _ROUNDS = 6
+# Shares and degrees of freedom of tails that a fit chooses from.
+_TAILS = ((0.3, 5), (0.9, 5), (0.9, 2), (0.9, 1))
 
 
 class Trial(NamedTuple):
@@ -56,77 +60,96 @@ def base_at_modes(modes: Modes, dtype) -> StudentMixture:
     )
 
 
-def _log_components(base: StudentMixture, z: np.ndarray) -> np.ndarray:
-    """log π_m N(z; μ_m, Σ_m), for every draw and component."""
-    means, roots = np.asarray(base.means, np.float64), np.asarray(base.roots, np.float64)
-    log_weights = scipy.special.log_softmax(np.asarray(base.log_weights, np.float64))
-    columns = []
-    for mean, root, log_weight in zip(means, roots, log_weights, strict=True):
-        away = scipy.linalg.solve_triangular(root, (z - mean).T, lower=True)
-        log_det = np.log(np.abs(np.diag(root))).sum()
-        columns.append(log_weight - log_det - 0.5 * np.sum(away**2, axis=0))
-    return np.stack(columns, axis=1)
-
-
-def _moments(z: np.ndarray, w_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean = w_bar @ z
-    return mean, ((z - mean) * w_bar[:, None]).T @ (z - mean)
+def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and scatter of weighted draws; `pull` is what each counts, less than one in a tail."""
+    counted = w_bar * pull
+    mean = counted @ z / counted.sum()
+    return mean, ((z - mean) * counted[:, None]).T @ (z - mean)
 
 
 def _mean_log_density(
-    z: np.ndarray, w_bar: np.ndarray, mean: np.ndarray, root: np.ndarray
+    z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray, mean: np.ndarray, root: np.ndarray
 ) -> float:
     away = scipy.linalg.solve_triangular(root, (z - mean).T, lower=True)
-    return float(-0.5 * w_bar @ np.sum(away**2, axis=0) - np.log(np.abs(np.diag(root))).sum())
+    square = np.sum(away**2, axis=0)
+    return float(-0.5 * (w_bar * pull) @ square - np.log(np.abs(np.diag(root))).sum())
 
 
-def _fit_gaussian(
-    z: np.ndarray, w_bar: np.ndarray, before: np.ndarray
+def _fit_component(
+    z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray, before: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean, and a root of a covariance between the draws' and the one before: the mixture
+    """Weighted mean, and a root of a scatter between the draws' and the one before: the mixture
     that is likeliest for the half of the draws it was not computed from.
     """
     half = np.arange(len(z)) % 2 == 0
     w_fit, w_held = (w_bar[x] / max(w_bar[x].sum(), 1e-300) for x in (half, ~half))
-    mean, covariance = _moments(z[half], w_fit)
+    mean, scatter = _moments(z[half], w_fit, pull[half])
     old = before @ before.T
     scores = [
-        _mean_log_density(z[~half], w_held, mean, _root(t * covariance + (1 - t) * old))
+        _mean_log_density(
+            z[~half], w_held, pull[~half], mean, covariance_root(t * scatter + (1 - t) * old)
+        )
         for t in _TRUST
     ]
     # Twice the draws are worth twice the trust, in the odds.
     t = _TRUST[int(np.argmax(scores))]
     t = 2 * t / (1 + t)
-    mean, covariance = _moments(z, w_bar)
-    return mean, _root(t * covariance + (1 - t) * old)
-
-
-def _root(covariance: np.ndarray) -> np.ndarray:
-    ridge = 1e-10 * np.trace(covariance) / len(covariance) + 1e-30
-    return np.linalg.cholesky(covariance + ridge * np.eye(len(covariance)))
+    mean, scatter = _moments(z, w_bar, pull)
+    return mean, covariance_root(t * scatter + (1 - t) * old)
 
 
 def refit(base: StudentMixture, z: np.ndarray, log_ratio: np.ndarray) -> StudentMixture:
-    """One step of expectation maximisation on weighted draws.
+    """One step of expectation maximisation on weighted draws, and the tails that suit them best.
 
-    A component that few draws stand for keeps its shape; covariances shrink towards what they were
-    by as much as draws that were held out ask for.
+    A component that few draws stand for keeps its shape; scatters shrink towards what they were by
+    as much as draws that were held out ask for.
     """
     # The largest weights are cut at the mean times √n: a fit must not follow single draws.
     w_bar = normalise(log_ratio)
     w_bar = np.minimum(w_bar, len(w_bar) ** -0.5)
     w_bar = w_bar / w_bar.sum()
-    share = scipy.special.softmax(_log_components(base, z), axis=1) * w_bar[:, None]
     dim, dtype = z.shape[1], base.means.dtype
     means, roots = np.array(base.means, np.float64), np.array(base.roots, np.float64)
+    squares, log_det = squares_on_host(z, means, roots)
+    log_weights = scipy.special.log_softmax(np.asarray(base.log_weights, np.float64)) - log_det
+    tails, freedom = max(
+        _TAILS, key=lambda kind: _fit_of_tails(kind, squares, dim, log_weights, w_bar)
+    )
+    share, pull = _radial(squares, dim, tails, freedom)
+    share = scipy.special.softmax(log_weights + share, axis=1) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()
         size = total**2 / max(np.sum(part**2), 1e-300)
         if size < max(20.0, dim / 2):
             continue
-        means[m], roots[m] = _fit_gaussian(z, part / total, roots[m])
+        means[m], roots[m] = _fit_component(z, part / total, pull[:, m], roots[m])
     log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))
-    return StudentMixture(*(jnp.asarray(x, dtype) for x in (means, roots, log_weights)))
+    arrays = (jnp.asarray(x, dtype) for x in (means, roots, log_weights))
+    return StudentMixture(*arrays, tails=tails, freedom=freedom)
+
+
+def _radial(
+    squares: np.ndarray, dim: int, tails: float, freedom: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The log density of a Gaussian with Student tails by squared distance, and how much a draw
+    there counts for the scatter: one in the Gaussian, less the further out in the tail.
+    """
+    normal, student = log_radial(squares, dim, tails, freedom, np)
+    total = np.logaddexp(normal, student)
+    in_tail = np.exp(student - total)
+    return total, 1 - in_tail + in_tail * (freedom + dim) / (freedom + squares)
+
+
+def _fit_of_tails(
+    kind: tuple[float, int],
+    squares: np.ndarray,
+    dim: int,
+    log_weights: np.ndarray,
+    w_bar: np.ndarray,
+) -> float:
+    """The mean log density of weighted draws under the mixture with such tails."""
+    radial, _ = _radial(squares, dim, *kind)
+    return float(w_bar @ scipy.special.logsumexp(log_weights + radial, axis=1))
 
 
 def fit_base(
@@ -138,7 +161,8 @@ def fit_base(
     trials: list[Trial] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     for k in split_on_host(key, _ROUNDS):
-        z, log_ratio = (np.asarray(x, np.float64) for x in draw_weighted(k, base, target, num))
+        z, log_ratio = draw_weighted(k, base, target, num)
+        z = z.astype(np.float64)
         seen.append((z, log_ratio))
         share, log_Z = float(ess(log_ratio)) / num, float(log_Z_hat(log_ratio))
         short = float(normalise(log_ratio)[log_ratio > log_Z + SHORT].sum())

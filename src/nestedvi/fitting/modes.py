@@ -1,7 +1,7 @@
-"""Modes of a density and the shape of the density around each: many optimisations, then Hessians.
+"""Modes of a density and the shape of the density around each: many climbs, then Hessians.
 
-The optimiser is SciPy's, on the host; the density is asked for values, gradients and products with
-its Hessian, each compiled once. Nothing here draws a sample.
+The density is asked for gradients in batches and for products with its Hessian, each compiled
+once. Nothing here draws a sample.
 """
 
 from typing import Any, NamedTuple
@@ -10,10 +10,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy.linalg
 from jaxtyping import Array, Float
 
-from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.base import AbstractDensity, in_pieces
+from nestedvi.fitting.climb import climb
+from nestedvi.fitting.directions import lower_root
 
 __all__ = ["Modes", "find_modes"]
 
@@ -22,6 +24,9 @@ _WIDEST = 30.0
 # Ends of two optimisations are one mode if a Gaussian of either's shape would not tell them apart.
 _SAME = 2.0
 _NEWTON_STEPS = 8
+# Newton steps are tried whole and shortened, all at once.
+_SIZES = (1.0, 0.3, 0.1, 0.03)
+_PIECE = 64
 
 
 class Modes(NamedTuple):
@@ -42,8 +47,8 @@ class Modes(NamedTuple):
 
 
 @eqx.filter_jit
-def _value_and_gradient(density: AbstractDensity, z: Float[Array, " dim"]) -> Any:
-    return jax.value_and_grad(density.log_gamma)(z)
+def _values_and_gradients(density: AbstractDensity, z: Float[Array, "piece dim"]) -> Any:
+    return jax.vmap(jax.value_and_grad(density.log_gamma))(z)
 
 
 @eqx.filter_jit
@@ -56,21 +61,24 @@ def _hessian(density: AbstractDensity, z: Float[Array, " dim"]) -> Float[Array, 
 
 
 class _Counted:
-    """−log γ and its gradient in double precision, as SciPy wants them, with the calls counted."""
+    """log γ and its derivatives in pieces of one size, with the calls counted."""
 
     def __init__(self, density: AbstractDensity, dtype: Any):
         self.density, self.dtype, self.gradients = density, dtype, 0
 
-    def __call__(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        self.gradients += 1
-        value, gradient = _value_and_gradient(self.density, jnp.asarray(z, self.dtype))
-        gradient = np.asarray(gradient, np.float64)
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            # Beyond the support: a line search turns back from it.
-            return 1e30, np.zeros_like(gradient)
-        return -float(value), -gradient
+    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.gradients += len(z)
+        asked = [
+            _values_and_gradients(self.density, jnp.asarray(piece, self.dtype))
+            for piece in in_pieces(z, _PIECE)
+        ]
+        values, gradients = (
+            np.concatenate([np.asarray(x) for x in part]) for part in zip(*asked, strict=True)
+        )
+        return values[: len(z)], gradients[: len(z)]
 
     def hessian(self, z: np.ndarray) -> np.ndarray:
+        """Of −log γ."""
         self.gradients += 2 * len(z)
         h = np.asarray(_hessian(self.density, jnp.asarray(z, self.dtype)), np.float64)
         return -(h + h.T) / 2
@@ -79,27 +87,29 @@ class _Counted:
 def _inverse_root(hessian: np.ndarray) -> np.ndarray:
     """A lower root of the inverse, with flat and rising directions given the largest width."""
     values, vectors = np.linalg.eigh(hessian)
-    covariance = (vectors / np.maximum(values, _WIDEST**-2.0)) @ vectors.T
-    return np.linalg.cholesky((covariance + covariance.T) / 2)
+    return lower_root(np.maximum(values, _WIDEST**-2.0) ** -0.5, vectors)
 
 
-def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Newton steps that stay only while they climb: the place, −log γ and the root there."""
-    value, gradient = ask(z)
-    root = _inverse_root(ask.hessian(z))
-    for _ in range(_NEWTON_STEPS):
-        step = -root @ (root.T @ gradient)
-        if step @ (-gradient) < 1e-4:
+def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Newton steps that stay only while they climb: the place, log γ and the root there; None where
+    the Hessian is no number.
+    """
+    (value,), (gradient,) = ask(z[None])
+    for i in range(_NEWTON_STEPS + 1):
+        hessian = ask.hessian(z)
+        if not np.isfinite(hessian).all():
+            return None
+        root = _inverse_root(hessian)
+        step = root @ (root.T @ gradient)
+        if i == _NEWTON_STEPS or step @ gradient < 1e-4:
             break
-        for size in (1.0, 0.3, 0.1):
-            new, new_gradient = ask(z + size * step)
-            if new < value:
-                break
-        else:
+        tried = z + np.array(_SIZES)[:, None] * step
+        values, gradients = ask(tried)
+        best = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
+        if not values[best] > value:
             break
-        z, value, gradient = z + size * step, new, new_gradient
-        root = _inverse_root(ask.hessian(z))
-    return z, value, root
+        z, value, gradient = tried[best], values[best], gradients[best]
+    return z, float(value), root
 
 
 def find_modes(
@@ -109,26 +119,20 @@ def find_modes(
     most: int = 20,
     known: Modes | None = None,
 ) -> Modes:
-    """The modes that optimisations from `starts` end in, and those that were `known`; at most
-    `most` of them.
+    """The modes that climbs from `starts` end in, and those that were `known`; at most `most` of
+    them.
     """
     ask = _Counted(density, jnp.result_type(float))
-    ends = []
-    for start in np.asarray(starts, np.float64):
-        result = scipy.optimize.minimize(
-            ask, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "maxcor": 20}
-        )
-        if result.fun < 1e29 and np.isfinite(result.x).all():
-            ends.append((float(result.fun), result.x))
+    ends = climb(ask, starts)
     kept: list[tuple[np.ndarray, float, np.ndarray]] = []
     if known is not None:
-        kept = list(zip(known.z, -known.log_gamma, known.roots, strict=True))
-    for _, z in sorted(ends, key=lambda end: end[0]):
+        kept = list(zip(known.z, known.log_gamma, known.roots, strict=True))
+    for i in np.argsort(-ends.log_gamma):
         if len(kept) == most:
             break
-        if not _is_known(z, kept):
-            mode = _polish(ask, z)
-            if not _is_known(mode[0], kept):
+        if np.isfinite(ends.log_gamma[i]) and not _is_known(ends.z[i], kept):
+            mode = _polish(ask, ends.z[i])
+            if mode is not None and not _is_known(mode[0], kept):
                 kept.append(mode)
     dim = np.shape(starts)[1]
     places, values, roots = (
@@ -136,12 +140,12 @@ def find_modes(
         if kept
         else (np.zeros((0, dim)), np.zeros(0), np.zeros((0, dim, dim)))
     )
-    return Modes(places, -values, roots, ask.gradients)
+    return Modes(places, values, roots, ask.gradients)
 
 
 def _is_known(z: np.ndarray, kept: list[tuple[np.ndarray, float, np.ndarray]]) -> bool:
     for place, _, root in kept:
-        away = np.linalg.solve(root, z - place)
+        away = scipy.linalg.solve_triangular(root, z - place, lower=True)
         if np.sqrt(np.mean(away**2)) < _SAME:
             return True
     return False

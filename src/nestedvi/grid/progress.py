@@ -11,11 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import (
+    FIRST_COMPLETED,
     Executor,
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
-    as_completed,
+    wait,
 )
 from typing import Any, NamedTuple
 
@@ -23,9 +24,13 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from nestedvi.interrupts import interruptible
 from nestedvi.progress import status_text
 
 __all__ = ["GridProgress", "Task"]
+
+# Seconds between two looks at whether Ctrl-C was pressed.
+_POLL = 0.2
 
 
 class Task(NamedTuple):
@@ -124,15 +129,23 @@ class GridProgress:
         self, pool: Executor, futures: list[Future], on_failure: Callable[[], None] | None = None
     ) -> None:
         """Waits for all of them; after a failure the others stop at their next report."""
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            self._stopping = True
-            if on_failure is not None:
-                on_failure()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        with interruptible() as asked:
+            # The trainings under way have work to save.
+            asked.unsaved = True
+            try:
+                waiting = set(futures)
+                while waiting:
+                    done, waiting = wait(waiting, _POLL, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    if asked.is_set():
+                        raise KeyboardInterrupt("stopped; the same command goes on from there")
+            except BaseException:
+                self._stopping = True
+                if on_failure is not None:
+                    on_failure()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
 
     def skip(self, cost: float) -> None:
         """That much of the work is done, or was there already."""

@@ -8,20 +8,25 @@ here runs anything.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.inference.trace import Trace
 from nestedvi.methods import Method
+from nestedvi.storage.stages import KeptStages
 
 __all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
 
+T = TypeVar("T")
+_PIECE = 500
 # (key, num) -> num draws of the prior, in the coordinates of the density.
-PriorDraws = Callable[[Key, int], Float[Array, "particles dim"]]
+PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
 
 
 class Cost(NamedTuple):
@@ -42,11 +47,12 @@ class Answer(NamedTuple):
     many in each but the last. `num_ancestors` is how many first draws they descend from.
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
-    that could tell: `weighted` is False.
+    that could tell: `weighted` is False. `exact` says that the weights are those of the density in
+    double precision already. `trace` is what a report shows of batches and levels.
     """
 
-    z: Float[Array, "particles dim"]
-    log_w: LogWeights
+    z: Float[Array, "particles dim"] | np.ndarray
+    log_w: LogWeights | np.ndarray
     log_Z: float
     log_Z_stderr: float
     num_batches: int = 1
@@ -57,6 +63,8 @@ class Answer(NamedTuple):
     drawn_log_w: LogWeights | np.ndarray | None = None
     weighted: bool = True
     timings: Mapping[str, float] = MappingProxyType({})
+    exact: bool = False
+    trace: Trace | None = None
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""
@@ -71,7 +79,9 @@ class Request:
 
     `num_levels` and `num_steps` are None where the user gave none: each way of answering has
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
-    may start from it or ignore it. The devices of `mesh` share independent batches.
+    may start from it or ignore it. `kept` are the stages that are done, where the user gave a
+    folder for them. `exact` is the density in double precision, where that is not what `density` is
+    in already. The devices of `mesh` share moves and values of particles, and independent runs.
     """
 
     density: AbstractDensity
@@ -83,7 +93,26 @@ class Request:
     progress: Any = False
     prior: PriorDraws | None = None
     names: tuple[str, ...] = ()
+    kept: KeptStages | None = None
+    exact: AbstractDensity | None = None
+    doubled: bool = False
     mesh: Mesh | None = None
+
+    @property
+    def piece(self) -> int:
+        """Particles that are moved at once. Programs for one number serve runs of any number; an
+        accelerator is best at all of them together.
+        """
+        few = min(_PIECE, self.num_particles)
+        return few if jax.default_backend() == "cpu" else self.num_particles
+
+    def keep(self, name: str, compute: Callable[[], T]) -> T:
+        """The result of a stage: computed, or read where the user gave a folder and an earlier call
+        had come as far. Everything that `compute` uses is made from the call's own arguments.
+        """
+        if self.kept is None:
+            return compute()
+        return self.kept.keep(f"double {name}" if self.doubled else name, compute)
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

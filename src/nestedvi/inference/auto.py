@@ -8,6 +8,10 @@ mixture at the modes is where tempering starts. What is reported comes from a sa
 and from fresh draws, so that Ẑ is unbiased.
 """
 
+from contextlib import nullcontext
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 
 from nestedvi._types import Key
@@ -15,17 +19,19 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.coordinates import first_coordinates
+from nestedvi.inference.exact import exact_target
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
 from nestedvi.inference.search import search
 from nestedvi.inference.stages import Stages
+from nestedvi.precision import double_precision
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan
 
 __all__ = ["answer_auto"]
 
 # A pilot from a wide base is worth its moves up to this dimension.
-_PILOT_DIM, _PILOT_PARTICLES = 64, 500
+_PILOT_DIM = 64
 _PILOT = Plan(ess_share=0.7, moves=3, extra=1, draws=16)
 
 
@@ -35,28 +41,32 @@ def answer_auto(key: Key, request: Request) -> Answer:
     What it learns turns with the user's coordinates.
     """
     request.refuse("num_steps", "fitting stops where particles that were held out say.")
-    key_pilot, key_quick, key_answer = split_on_host(key, 3)
+    key_pilot, key_quick, key_is, key_answer = split_on_host(key, 4)
     with Stages(request.progress) as stages:
         stages.begin("search")
         if request.dim <= _PILOT_DIM:
-            num = min(_PILOT_PARTICLES, request.num_particles)
-            target, pilot = search(key_pilot, request, num, _PILOT)
+            num = request.piece
+            target, pilot = request.keep("search", lambda: search(key_pilot, request, num, _PILOT))
             stages.done(log_Z=pilot.log_Z_hat)
         else:
             target, pilot = first_coordinates(key_pilot, request), None
         stages.begin("modes")
-        quick = quick_base(key_quick, target, request.dim, pilot)
-        if quick.accepted and request.num_levels is None:
-            stages.begin("importance sampling")
-            answer = answer_by_importance(
-                key_answer, quick, target, request.num_particles, request.mesh
-            )
-            if pilot is not None:
-                share = num / request.num_particles
-                answer = answer.with_search(share * pilot.gradients, share * pilot.values)
-        else:
+        with nullcontext() if request.exact is None else double_precision():
+            exactly = exact_target(target, request.exact)
+            base = partial(quick_base, key_quick, exactly, request.dim, pilot)
+            quick = request.keep("modes", base)
+            answer = None
+            if quick.accepted and request.num_levels is None:
+                stages.begin("importance sampling")
+                draws = partial(answer_by_importance, key_is, quick, exactly, request.num_particles)
+                draws = partial(draws, mesh=request.mesh)
+                answer = request.keep("importance sampling", draws)
+        if answer is None:
             start = Start(target, _rough_base(request.dim, quick), pilot, quick)
             answer = answer_by_rounds(key_answer, request, start, stages)
+        elif pilot is not None:
+            share = num / request.num_particles
+            answer = answer.with_search(share * pilot.gradients, share * pilot.values)
     return answer._replace(timings=stages.timings)
 
 
@@ -67,4 +77,5 @@ def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
     """
     if quick.trial is None or dim <= _PILOT_DIM:
         return ScaleMixture(dim)
-    return Mixture((quick.trial.base, ScaleMixture(dim)), jnp.zeros(2))
+    at_modes = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), quick.trial.base)
+    return Mixture((at_modes, ScaleMixture(dim)), jnp.zeros(2))

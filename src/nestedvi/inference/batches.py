@@ -1,4 +1,6 @@
-"""A sampler that is ready, run in independent batches, and what they say together."""
+"""Independent batches, of a sampler that is ready or of a run that follows another, and what they
+say together.
+"""
 
 import equinox as eqx
 import jax
@@ -9,12 +11,14 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.devices import spread
 from nestedvi.inference.answer import Answer
+from nestedvi.inference.trace import trace_tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.sampler.checks import check_run
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.run import Run, run
+from nestedvi.smc.tempering import Tempering
 
-__all__ = ["answer_from_runs", "run_batches"]
+__all__ = ["answer_from_followed", "answer_from_runs", "run_batches"]
 
 
 def run_batches(
@@ -50,3 +54,19 @@ def answer_from_runs(runs: Run, target: Pullback, num_particles: int) -> Answer:
     log_w = runs.particles.log_w.reshape(-1)[:num_particles]
     ancestors = int(jnp.sum(_num_ancestors(runs)))
     return Answer(z, log_w, float(log_Z), float(stderr), num_batches, ancestors)
+
+
+def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -> Answer:
+    """Batches that followed a tuned run as one answer in the density's own coordinates."""
+    log_Z, stderr = log_Z_hat_stderr(run.log_Z_hats)
+    z = target.map(jnp.asarray(run.z[:num_particles]))
+    return Answer(
+        z,
+        run.log_w.reshape(-1)[:num_particles],
+        float(log_Z),
+        float(stderr),
+        num_batches=len(run.log_w),
+        num_ancestors=int(run.origins.sum()),
+        drawn_log_w=run.drawn_log_w,
+        trace=trace_tempering(run),
+    )

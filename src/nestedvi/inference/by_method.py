@@ -11,6 +11,7 @@ from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.batches import answer_from_runs, run_batches
 from nestedvi.inference.coordinates import in_units_of
 from nestedvi.inference.search import search, unfinished
+from nestedvi.inference.trace import trace_runs
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.checks import support_warnings
 from nestedvi.smc.tempering import Plan
@@ -34,7 +35,7 @@ def answer_by_method(key: Key, request: Request) -> Answer:
     row = get_method(request.method)
     if row.objective is None:
         request.refuse("num_steps", "it learns nothing.")
-    pilot = search(key_pilot, request, _PILOT_PARTICLES, _PILOT)
+    pilot = request.keep("search", lambda: search(key_pilot, request, _PILOT_PARTICLES, _PILOT))
     target = in_units_of(pilot.target, pilot.run.z, width=_SPREAD)
     sampler, objective = build(
         key_build,
@@ -48,11 +49,13 @@ def answer_by_method(key: Key, request: Request) -> Answer:
             "num_steps": num_steps,
             "num_particles": max(16, 512 // num_levels),
             "progress": request.progress,
+            "checkpoint": None if request.kept is None else request.kept.folder / "training",
         }
         sampler = fit(key_fit, sampler, objective, **training).sampler
-    keys, per_batch = jax.random.split(key_run, _BATCHES), -(-num_particles // _BATCHES)
-    runs = run_batches(keys, sampler, per_batch, mesh=request.mesh)
+    keys = jax.random.split(key_run, _BATCHES)
+    per_batch = -(-num_particles // _BATCHES)
+    runs = request.keep("run", lambda: run_batches(keys, sampler, per_batch, mesh=request.mesh))
     diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
-        diagnosis=diagnosis, sampler=sampler
+        diagnosis=diagnosis, sampler=sampler, trace=trace_runs(runs, sampler)
     )

@@ -2,6 +2,8 @@
 name. Nothing is converted or left out without an error.
 """
 
+import codecs
+import csv
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,39 +36,75 @@ def load_data(file: str) -> dict[str, np.ndarray]:
 
 
 def _load_csv(path: Path) -> dict[str, np.ndarray]:
-    try:
-        header, *lines = [
-            line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
-        ] or [""]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text file: {error.reason}.") from error
-    names = [name.strip().strip('"') for name in header.split(",")]
-    if not all(name.isidentifier() for name in names) or len(set(names)) < len(names):
+    rows, separator = _rows(path)
+    header, rows = [name.strip() for name in rows[0]], rows[1:]
+    # Spreadsheets write columns that were only ever touched: no name and nothing in them.
+    while (
+        len(header) > 1
+        and not header[-1]
+        and not any("".join(row[len(header) - 1 :]) for row in rows)
+    ):
+        header = header[:-1]
+    rows = [row[: len(header)] if not "".join(row[len(header) :]) else row for row in rows]
+    if not all(name.isidentifier() for name in header) or len(set(header)) < len(header):
         raise DataError(
             f"The first line of {path} must name its columns, each once, as Python names; got"
-            f" {header[:60]!r}."
+            f" {separator.join(header)[:60]!r}."
         )
-    rows = [line.split(",") for line in lines]
     for number, row in enumerate(rows, start=2):
-        if len(row) != len(names):
+        if len(row) != len(header):
             raise DataError(
-                f"Row {number} of {path} has {len(row)} entries; its header names {len(names)}"
+                f"Row {number} of {path} has {len(row)} entries; its header names {len(header)}"
                 " columns."
             )
     if not rows:
         raise DataError(f"{path} has a header and no rows.")
-    return {name: _column(path, name, [row[i] for row in rows]) for i, name in enumerate(names)}
+    # A decimal comma is what semicolons and tabs are for.
+    decimal_comma = separator != ","
+    return {
+        name: _column(path, name, [row[i].strip() for row in rows], decimal_comma)
+        for i, name in enumerate(header)
+    }
 
 
-def _column(path: Path, name: str, entries: list[str]) -> np.ndarray:
+def _rows(path: Path) -> tuple[list[list[str]], str]:
+    """The rows of a table that are not empty, and what separates their entries: a comma, or as
+    spreadsheets write it where the comma is a decimal one, a semicolon or a tab.
+    """
+    raw = path.read_bytes()
+    encoding = "utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+    try:
+        lines = raw.decode(encoding).splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is no text file in UTF-8 ({error.reason}): save it as CSV UTF-8."
+        ) from error
+    lines = [line for line in lines if line.strip()]
+    separator = None
+    if lines and lines[0].strip().lower().startswith("sep="):
+        separator, lines = lines[0].strip()[4:5] or None, lines[1:]
+    first = lines[0] if lines else ""
+    separator = separator or next((mark for mark in ";\t" if mark in first), ",")
+    rows = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    return [row for row in rows if any(entry.strip() for entry in row)] or [[""]], separator
+
+
+def _column(path: Path, name: str, entries: list[str], decimal_comma: bool) -> np.ndarray:
     """Whole numbers stay whole (they index), anything else must be a number."""
+    plain = [entry.replace(",", ".") for entry in entries] if decimal_comma else entries
     for kind in (int, float):
         try:
-            return np.array([kind(entry) for entry in entries])
+            return np.array([kind(entry) for entry in plain])
         except ValueError:
             continue
-    odd = next(entry for entry in entries if not _is_number(entry))
-    raise DataError(f"Column {name!r} of {path} must hold numbers; got {odd.strip()!r}.")
+    row = next(row for row, entry in enumerate(plain) if not _is_number(entry))
+    row, odd = row + 2, entries[row]
+    if not odd:
+        raise DataError(
+            f"Column {name!r} of {path} must hold numbers; row {row} is empty there. Write nan for"
+            " what is missing, and use obs_mask in the model."
+        )
+    raise DataError(f"Column {name!r} of {path} must hold numbers; got {odd!r} in row {row}.")
 
 
 def _is_number(text: str) -> bool:
@@ -77,15 +115,40 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def check_takes(model: Any, data: Mapping[str, Any], *, model_name: str, file: str) -> None:
-    """Data that the model has no argument for is a mistake in the file or in the model; neither is
-    passed over.
+def check_takes(
+    model: Any,
+    data: Mapping[str, Any],
+    *,
+    model_name: str,
+    file: str,
+    model_takes_particle: bool = False,
+) -> None:
+    """Data that the model has no argument for, or an argument without data, is a mistake in the
+    file or in the model; neither is passed over.
+
+    An argument that is None by default may be left out; if a site lacks its data then, `sample`
+    says so.
     """
     if not data:
         return
     if not callable(model):
         raise DataError(f"{model_name} takes no data: leave out --data.")
-    parameters = inspect.signature(model).parameters.values()
+    parameters = list(inspect.signature(model).parameters.values())
+    if model_takes_particle:
+        parameters = parameters[1:]
+    single = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    missing = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in single
+        and parameter.default is parameter.empty
+        and parameter.name not in data
+    ]
+    if missing:
+        raise DataError(
+            f"{file} has no {', '.join(map(repr, missing))}, which {model_name} needs; it holds"
+            f" {', '.join(map(repr, data))}."
+        )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     taken = [

@@ -5,12 +5,12 @@ importance sampling from the base keeps most of its draws. In many dimensions th
 the sampler starts from the base that it is given.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
@@ -18,14 +18,13 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.base import refit_base
 from nestedvi.inference.answer import Answer, Cost, Request
-from nestedvi.inference.batches import answer_from_runs, run_batches
-from nestedvi.inference.frozen import GOOD_BASE, LEAPS, freeze
+from nestedvi.inference.batches import answer_from_followed
+from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.search import unfinished
 from nestedvi.inference.stages import Stages
-from nestedvi.particles.weights import log_Z_hat
 from nestedvi.randomness import split_on_host
-from nestedvi.smc.tempering import Plan, Tempering, tempering
+from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
 
 __all__ = ["Start", "answer_by_rounds"]
 
@@ -77,50 +76,51 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     if start.pilot is not None:
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
     stages.begin("tempering")
-    run = tempering(keys[0], base, target, _FIRST, num_particles=num)
+    shares: dict[str, Any] = {"piece": request.piece, "mesh": request.mesh}
+    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num, **shares)
+    run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     data = [run.history[-_ROUND.extra - 1 :]]
     for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
         stages.begin(f"fit {r + 1}")
-        base = _refit(keys[2 * r + 1], data, wide)
+        base = request.keep(f"fit {r + 1}", partial(_refit, keys[2 * r + 1], data, wide))
         stages.begin(f"run {r + 1}")
-        size = run.step_size
-        run = tempering(keys[2 * r + 2], base, target, _ROUND, num_particles=num, step_size=size)
+        again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
+        again = partial(again, step_size=run.step_size, **shares)
+        run = request.keep(f"run {r + 1}", again)
         spent = spent.add(run)
         stages.done(log_Z=run.log_Z_hat)
         data = [*data[-1:], run.history] if r > 0 else [run.history]
         if r > 0 and run.base_share > GOOD_BASE:
             break
     stages.begin("frozen run")
-    sampler = freeze(base, target, run, request.num_levels or _LEVELS)
-    batch_keys, per_batch = jax.random.split(keys[-1], _BATCHES), -(-num // _BATCHES)
-    runs = run_batches(batch_keys, sampler, per_batch, _DRAWS, request.mesh)
-    stages.done(log_Z=log_Z_hat(runs.log_Z_hat))
-    answer = answer_from_runs(runs, target, num)
-    moves = sampler.num_levels - 1
-    # A frozen level's weights take two values: of where a move begins and where it ends.
-    cost = Cost(spent.gradients, moves * (LEAPS + 1), spent.values + _DRAWS + 2 * moves)
+    tuned = freeze(run, request.num_levels or _LEVELS)
+    total = -(-num // _BATCHES) * _BATCHES
+    fresh = partial(follow, keys[-1], base, target, tuned, num_particles=total, batches=_BATCHES)
+    frozen = request.keep("frozen run", partial(fresh, draws=_DRAWS, **shares))
+    stages.done(log_Z=frozen.log_Z_hat)
+    answer = answer_from_followed(frozen, target, num)
+    cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
         diagnosis=(*unfinished(run), *gap),
-        sampler=sampler,
+        sampler=as_sampler(base, target, tuned),
         cost=cost,
-        drawn_log_w=runs.drawn_log_w.reshape(-1),
     )
 
 
-def _refit(key: Key, data: list[Float[Array, "moves particles dim"]], wide: float) -> Mixture:
+def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide: float) -> Mixture:
     """A base from the particles of the last runs; of several runs every so many moves, so that the
     numbers stay the same.
     """
-    z = jnp.concatenate([history[i :: len(data)] for i, history in enumerate(data)])
+    z = np.concatenate([history[i :: len(data)] for i, history in enumerate(data)])
     family = min(_FAMILY, -(-z.shape[1] // _FOLDS))
     held = (np.arange(z.shape[1]) // family) % _FOLDS == 0
 
     def rows(pick):
-        return z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2])
+        return jnp.asarray(z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2]))
 
     return refit_base(key, rows(~held), rows(held), wide=wide)
 

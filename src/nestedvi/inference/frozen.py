@@ -1,4 +1,6 @@
-"""An adaptive run turned into a sampler that adapts nothing, so that its Ẑ is unbiased."""
+"""An adaptive run turned into temperatures, steps and a metric that adapt no more, so that the Ẑ of
+fresh particles is unbiased.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +14,9 @@ from nestedvi.particles.resampling import Resampling
 from nestedvi.paths.annealing import Annealing
 from nestedvi.paths.schedules import AbstractSchedule, LearnedSchedule
 from nestedvi.sampler.nested import NestedSampler, Stacked
-from nestedvi.smc.tempering import MAX_LEVELS, Tempering
+from nestedvi.smc.tempering import MAX_LEVELS, Tempering, Tuned
 
-__all__ = ["GOOD_BASE", "LEAPS", "freeze", "spread_betas"]
+__all__ = ["GOOD_BASE", "LEAPS", "as_sampler", "freeze", "spread_betas"]
 
 LEAPS = 10
 # Importance sampling from a base that keeps this share of its draws is as good as going in steps.
@@ -37,19 +39,17 @@ class _Betas(AbstractSchedule):
         return self.values
 
 
-def freeze(
-    base: AbstractSampleable, target: AbstractDensity, run: Tempering, num_levels: int
-) -> NestedSampler:
-    """A sampler of `num_levels` densities with an adaptive run's metric, its steps, and
-    temperatures learned from its particles.
+def freeze(run: Tempering, num_levels: int) -> Tuned:
+    """`num_levels` temperatures learned from an adaptive run's particles, with its metric, its
+    steps and a move at each but the first.
 
-    Draws from the base are weighted for the first density and thinned by `run`. A base that is
-    nearly the target needs no temperatures: all densities are then the target, and Ẑ comes from the
-    many draws. From any other it goes in small steps, since the ESS of one large step does not see
-    what the base draws too seldom or too wide; moves in between mend that. The run's own
-    temperatures, spread evenly, are where learning starts.
+    Draws from the base are weighted for the first density and thinned. A base that is nearly the
+    target needs no temperatures: all densities are then the target, and Ẑ comes from the many
+    draws. From any other it goes in small steps, since the ESS of one large step does not see what
+    the base draws too seldom or too wide; moves in between mend that. The run's own temperatures,
+    spread evenly, are where learning starts.
     """
-    visited, sizes, dtype = run.betas, run.step_sizes, run.z.dtype
+    visited, dtype = run.betas, run.z.dtype
     if float(run.base_share) > GOOD_BASE:
         betas = np.ones(num_levels)
     else:
@@ -58,14 +58,21 @@ def freeze(
         )
         if run.z.shape[0] >= _ENOUGH:
             schedule = learn_betas(schedule, _potential(run))
-        betas = np.asarray(schedule.betas())[1:]
-    sizes = np.interp(betas[1:], visited, sizes)
+        betas = np.asarray(schedule.betas(), np.float64)[1:]
+    sizes = np.interp(betas, visited, run.tuned.step_sizes)
+    moves = (0, *(1,) * (num_levels - 1))
+    return Tuned(betas, moves, sizes, (run.root,) * num_levels)
+
+
+def as_sampler(base: AbstractSampleable, target: AbstractDensity, tuned: Tuned) -> NestedSampler:
+    """What `follow` runs along, as a nested sampler: annealing with Hamiltonian moves."""
+    dtype, num = jnp.result_type(float), len(tuned.betas) - 1
     moves = Hamiltonian(
-        jnp.asarray(sizes, dtype),
-        jnp.asarray(np.broadcast_to(run.root, (len(sizes), *run.root.shape)), dtype),
+        jnp.asarray(tuned.step_sizes[1:], dtype),
+        jnp.asarray(np.broadcast_to(tuned.roots[-1], (num, *tuned.roots[-1].shape)), dtype),
         LEAPS,
     )
-    path = Annealing(base, target, _Betas(jnp.asarray(betas, dtype)))
+    path = Annealing(base, target, _Betas(jnp.asarray(tuned.betas, dtype)))
     return NestedSampler(base, path, Stacked(moves), Resampling("systematic", when=0.5))
 
 

@@ -1,11 +1,12 @@
-"""A posterior's files: its summary as JSON, its figure, and its draws for ArviZ where that is
-installed. Computes nothing.
+"""A posterior's files: its summary as JSON, its figure, its report, and its draws for ArviZ where
+that is installed. Computes nothing.
 """
 
 from pathlib import Path
 from typing import Any
 
 from nestedvi.inference.posterior import Posterior
+from nestedvi.inference.report import write_posterior_report
 from nestedvi.plot.figures import save_figure
 from nestedvi.storage.files import write_atomic, write_json
 
@@ -13,12 +14,13 @@ __all__ = ["write_posterior"]
 
 
 def write_posterior(folder: Path, posterior: Posterior, content: dict[str, Any]) -> list[str]:
-    """Writes `posterior.json` (`content`), `posterior.png` and, where ArviZ is installed,
-    `posterior.nc`; returns their names.
+    """Writes `posterior.json` (`content`), `posterior.png`, `report.html` and, where ArviZ is
+    installed, `posterior.nc`; returns their names.
     """
     write_json(folder / "posterior.json", content)
     save_figure(posterior.plot(), folder / "posterior.png")
-    names = ["posterior.json", "posterior.png"]
+    write_posterior_report(folder / "report.html", posterior, content, title=content["model"])
+    names = ["posterior.json", "posterior.png", "report.html"]
     if _has_arviz():
         write_atomic(
             folder / "posterior.nc", lambda path: posterior.to_arviz().to_netcdf(str(path))

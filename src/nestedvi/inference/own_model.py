@@ -3,6 +3,7 @@ library's parts. Files are read in `model_file` and `data_file`, and written in 
 to know their formats.
 """
 
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from nestedvi.inference.data_file import check_takes, load_data
 from nestedvi.inference.model_file import load_model
 from nestedvi.inference.output import write_posterior
 from nestedvi.inference.posterior import Posterior
+from nestedvi.inference.report import posterior_content
 from nestedvi.inference.sample import sample
 from nestedvi.storage.files import output_folder, provenance
+from nestedvi.storage.locks import locked
 from nestedvi.targets import TARGETS, get_target
 
 __all__ = ["OwnModelConfig", "OwnModelRun", "run_own_model"]
@@ -49,37 +52,49 @@ class OwnModelRun(NamedTuple):
 
 
 def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = False) -> OwnModelRun:
-    """Samples and writes `posterior.json`, `posterior.png` and, where ArviZ is installed,
-    `posterior.nc`.
+    """Samples and writes `posterior.json`, `posterior.png`, `report.html` and, where ArviZ is
+    installed, `posterior.nc`.
 
-    A model or data that cannot be read fail before the folder is made.
+    A model or data that cannot be read fail before the folder is made. What is done is kept in a
+    folder `checkpoint` until all is written, and the same call goes on from there.
     """
     model, dim, truth = _find(config.model, config.dim)
     kwargs = {}
     if config.data is not None:
         kwargs = load_data(config.data)
-        check_takes(model, kwargs, model_name=config.model, file=config.data)
+        check_takes(
+            model,
+            kwargs,
+            model_name=config.model,
+            file=config.data,
+            # A log density's first argument is the particle.
+            model_takes_particle=dim is not None,
+        )
     if dim is not None and kwargs:
         # A log density takes one particle; its data are bound by name as a model's are.
         model, kwargs = partial(model, **kwargs), {}
     folder = output_folder(out)
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    posterior = sample(
-        jax.random.key(config.seed),
-        model,
-        model_kwargs=kwargs,
-        dim=dim,
-        progress=progress,
-        **options,
-    )
-    content = {
-        **posterior.summary().to_dict(),
-        "log_Z_true": truth,
-        "model": Path(config.model).name,
-        **provenance(config.seed),
-    }
-    written = write_posterior(folder, posterior, content)
+    with locked(folder / ".lock", f"The output folder {folder}"):
+        posterior = sample(
+            jax.random.key(config.seed),
+            model,
+            model_kwargs=kwargs,
+            dim=dim,
+            progress=progress,
+            checkpoint=folder / "checkpoint",
+            **options,
+        )
+        content = {
+            **posterior_content(posterior),
+            "log_Z_true": truth,
+            "model": Path(config.model).name,
+            **provenance(config.seed),
+        }
+        written = write_posterior(folder, posterior, content)
+        # All is written: what it was resumed from is no longer of use.
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return OwnModelRun(posterior, content, written)
 
 

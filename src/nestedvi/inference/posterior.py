@@ -3,20 +3,23 @@ draw and export them. It runs no sampler.
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.inference.sites import named_sites
 from nestedvi.inference.summary import Summary, scalar_elements, summarise, weighted_mean
+from nestedvi.inference.trace import Trace
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, normalise
+from nestedvi.storage.files import provenance
 
 __all__ = ["Expectation", "Posterior", "diagnose", "make_posterior"]
 
@@ -42,10 +45,21 @@ class Posterior(NamedTuple):
     effective sample size of their weights, or the number of first draws that they descend from.
     `khat` is NaN where all weights of a batch are equal and so cannot tell. `diagnosis` says in
     whole sentences why not to trust the rest, and is empty when nothing was found.
+
+    Example:
+        ```python
+        def log_density(z):
+            return -0.5 * jnp.sum(z**2)
+
+        posterior = nvi.sample(jax.random.key(0), log_density, dim=2, method="smc")
+        print(posterior.summary())
+        mean, error = posterior.expectation(lambda z: z[0] > 0)
+        draws = posterior.resample(jax.random.key(1), 100)
+        ```
     """
 
     samples: PyTree
-    log_weights: Float[Array, " particles"]
+    log_weights: Float[np.ndarray, " particles"]
     log_Z: float
     log_Z_stderr: float
     ess: float
@@ -55,6 +69,7 @@ class Posterior(NamedTuple):
     sampler: Any = None
     cost: Cost | None = None
     timings: Mapping[str, float] = MappingProxyType({})
+    trace: Trace | None = None
 
     def expectation(self, fn: Callable[[PyTree], Any]) -> "Expectation":
         """The mean of `fn`, a function of one particle, under the posterior, with a standard error
@@ -66,7 +81,8 @@ class Posterior(NamedTuple):
         """
         leaves, structure = jax.tree.flatten(jax.vmap(fn)(self.samples))
         averages = [
-            weighted_mean(np.asarray(x, np.float64), self._weights(), self.batch) for x in leaves
+            weighted_mean(np.asarray(x, np.float64), self.normalised_weights(), self.batch)
+            for x in leaves
         ]
         return Expectation(
             *(jax.tree.unflatten(structure, part) for part in zip(*averages, strict=True))
@@ -77,15 +93,15 @@ class Posterior(NamedTuple):
         if num < 1:
             raise ValueError(f"At least one draw; got num = {num}.")
         key_comb, key_order = jax.random.split(key)
-        index = systematic(jax.random.uniform(key_comb), normalise(self.log_weights), num)
-        index = jax.random.permutation(key_order, index)
+        index = systematic(float(jax.random.uniform(key_comb)), normalise(self.log_weights), num)
+        index = np.asarray(jax.random.permutation(key_order, index))
         return jax.tree.map(lambda x: x[index], self.samples)
 
     def summary(self) -> Summary:
         """Weighted mean, standard deviation and quantiles of every scalar element; `print` it, or
         take its `to_dict()`.
         """
-        rows = summarise(self.samples, self._weights(), self.batch)
+        rows = summarise(self.samples, self.normalised_weights(), self.batch)
         num = len(self.log_weights)
         return Summary(
             rows, self.log_Z, self.log_Z_stderr, self.ess, num, self.khat, self.diagnosis
@@ -127,9 +143,22 @@ class Posterior(NamedTuple):
             f"log Z = {self.log_Z:.3f} ± {self.log_Z_stderr:.3f},  ESS"
             f" {self.ess:.0f}{_tail(',  ', self.khat)}"
         )
-        return posterior_figure(dict(scalar_elements(self.samples)), self._weights(), title=title)
+        return posterior_figure(
+            dict(scalar_elements(self.samples)), self.normalised_weights(), title=title
+        )
 
-    def _weights(self) -> np.ndarray:
+    def report(self, path: str | Path = "report.html", *, title: str = "Posterior") -> Path:
+        """Writes one page that opens in any browser, without a network: the diagnosis first, then
+        log Z with its batches, marginals and pairs, temperatures and weights by level, ancestors,
+        cost, and what made it. Returns the path.
+        """
+        from nestedvi.inference.report import posterior_content, write_posterior_report
+
+        content = {**posterior_content(self), **provenance()}
+        return write_posterior_report(path, self, content, title=title)
+
+    def normalised_weights(self) -> np.ndarray:
+        """The particles' weights, scaled to sum to one, in double precision."""
         w_bar = np.asarray(normalise(self.log_weights), dtype=np.float64)
         return w_bar / w_bar.sum()
 
@@ -186,17 +215,18 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
     """A posterior from samples in the user's form and the answer that they are from, with its
     effective sample size, k̂ and diagnosis; `remarks` are what was known before the weights."""
     log_w, log_Z, stderr = (
-        jnp.asarray(answer.log_w),
+        np.asarray(answer.log_w, np.float64),
         float(answer.log_Z),
         float(answer.log_Z_stderr),
     )
-    size = float(ess(np.asarray(log_w)))
+    size = float(ess(log_w))
     if answer.num_ancestors is not None:
         size = min(size, float(answer.num_ancestors))
     weights = [w for w in (log_w, answer.drawn_log_w) if w is not None and answer.weighted]
     # Few particles have too few large weights for a k̂ of their own: what there is counts.
     tail = max((k for k in map(khat, weights) if not np.isnan(k)), default=float("nan"))
-    rounding = abs(log_Z) * float(jnp.finfo(log_w.dtype).eps)
+    digits = np.float64 if answer.exact else jnp.result_type(float)
+    rounding = abs(log_Z) * float(jnp.finfo(digits).eps)
     diagnosis = (*remarks, *answer.diagnosis, *diagnose(len(log_w), stderr, size, tail, rounding))
     batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
     return Posterior(
@@ -211,4 +241,5 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
         answer.sampler,
         answer.cost,
         answer.timings,
+        answer.trace,
     )

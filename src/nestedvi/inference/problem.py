@@ -3,8 +3,10 @@ way back. It runs no sampler.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +14,18 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
 
+from nestedvi._types import Key
+from nestedvi.arguments import check_whole
 from nestedvi.densities.base import AbstractDensity, Density, as_density
+from nestedvi.densities.failures import explain
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.errors import ModelCallError
+from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
+from nestedvi.inference.border import nothing, rounded_at_the_border
+from nestedvi.inference.exact import in_double
+from nestedvi.inference.indices import check_indices
 from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import trace
+from nestedvi.inference.traced import Traced, constants_apart, trace
 
 __all__ = ["Problem", "make_problem"]
 
@@ -32,12 +40,28 @@ def _on_vectors(
     density: AbstractDensity, unravel: Callable[[Vector], PyTree], dim: int
 ) -> AbstractDensity:
     """A density of pytrees as one of vectors."""
-    return Density(trace(lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim)))
+    traced = _trace("log density", lambda z: density.log_gamma(unravel(z)), jnp.zeros(dim))
+    return _checked(traced, "log density", {})
+
+
+def _checked(traced: Traced, name: str, shapes: Mapping[str, Any]) -> AbstractDensity:
+    check_indices(traced.closed, name, shapes, traced.held)
+    return Density(traced)
+
+
+def _trace(name: str, fn: Callable, *like: Any, hold: tuple[Any, ...] = ()) -> Traced:
+    """A function as a program, or why it cannot be one."""
+    try:
+        return trace(fn, *like, hold=hold)
+    except Exception as error:
+        raise ModelError(f"The {name} cannot be traced: {explain(error)}.") from error
 
 
 class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
-    draws of the prior where there is one, and what has to be said before anything is run."""
+    draws of the prior where there is one, what has to be said before anything is run, what
+    particles that were found make worth saying, and the density in double precision where it is not
+    and can be."""
 
     density: AbstractDensity
     dim: int
@@ -45,6 +69,8 @@ class Problem(NamedTuple):
     finish: Callable[[Vector], PyTree]
     prior: PriorDraws | None = None
     remarks: tuple[str, ...] = ()
+    remarks_on: Callable[[Float[Array, "particles dim"], np.ndarray], tuple[str, ...]] = nothing
+    exact: AbstractDensity | None = None
 
 
 def make_problem(
@@ -58,8 +84,18 @@ def make_problem(
     """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log
     density, else a NumPyro model.
     """
-    model_args = tuple(model_args)
-    has_data = bool(model_args) or bool(model_kwargs)
+    with constants_apart():
+        return _make_problem(thing, model_args, model_kwargs, dim, example)
+
+
+def _make_problem(
+    thing: Any,
+    model_args: Iterable[Any],
+    model_kwargs: Mapping[str, Any] | None,
+    dim: int | None,
+    example: PyTree,
+) -> Problem:
+    has_data = _has_data(model_args, model_kwargs)
     if dim is not None and example is not None:
         raise ValueError(_SHAPE)
     if dim is None and example is None:
@@ -78,6 +114,12 @@ def make_problem(
             " lambda)."
         )
     return _from_density(as_density(thing), dim, example)
+
+
+def _has_data(model_args: Any, model_kwargs: Any) -> bool:
+    """Whether there is any; what is neither a tuple nor a dict is refused where it is used."""
+    plain = isinstance(model_args, tuple | list) and isinstance(model_kwargs, Mapping | None)
+    return not plain or bool(model_args) or bool(model_kwargs)
 
 
 def _model(
@@ -105,34 +147,55 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
             "This NumpyroModel holds its data already: leave out model_args and model_kwargs."
         )
     flat, unravel = ravel_pytree(model.example)
-    draws = None if model.improper else lambda key, num: _ravel_all(model.prior_draws(key, num))
-    remarks: tuple[str, ...] = ()
+    draws = None
+    if not model.improper:
+        # Traced as the density is: the same model draws again without compiling.
+        drawing = model.drawing_with(partial(_draw_all, trace(model.draw, jax.random.key(0))))
+        draws = lambda key, num: _ravel_all(drawing.prior_draws(key, num))  # noqa: E731
+    remarks = model.remarks
     if model.improper:
         named = ", ".join(repr(name) for name in model.improper)
         remarks = (
+            *remarks,
             (
                 f"The prior of {named} is improper: log Z has an arbitrary constant and cannot be"
                 " compared between models."
             ),
         )
-    finish = trace(lambda z: model.constrain(unravel(z)), flat)
+
+    def held(fn: Callable) -> Traced:
+        """A function of coordinates, in which the model's scalars are data."""
+        name = f"model {model.name}"
+        if not model.scalars:
+            return _trace(name, lambda z: fn(unravel(z)), flat)
+        return _trace(name, lambda scalars, z: fn(unravel(z), scalars), flat, hold=model.scalars)
+
     return Problem(
-        _on_vectors(model, unravel, flat.size),
+        _checked(held(model.log_gamma), f"model {model.name}", model.shapes),
         flat.size,
         _names(model.example),
-        finish,
+        held(model.constrain),
         draws,
         remarks,
+        partial(rounded_at_the_border, model, unravel),
+        in_double(model, model.example),
     )
 
 
-def _ravel_all(draws: PyTree) -> Float[Array, "particles dim"]:
-    return jax.vmap(lambda x: ravel_pytree(x)[0])(draws)
+@eqx.filter_jit
+def _draw_all(draw: Traced, keys: Key) -> PyTree:
+    return jax.vmap(draw)(keys)
+
+
+def _ravel_all(draws: PyTree) -> Float[np.ndarray, "particles dim"]:
+    # As `ravel_pytree` orders them, with nothing to compile.
+    rows = [np.asarray(x).reshape(len(x), -1) for x in jax.tree.leaves(draws)]
+    return np.concatenate(rows, axis=1)
 
 
 def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) -> Problem:
-    if dim is not None and dim < 1:
-        raise ValueError(f"A particle has at least one coordinate; got dim = {dim}.")
+    if dim is not None:
+        dim = check_whole("dim", dim, why="A particle has at least one coordinate.")
     try:
         like = (
             jnp.zeros(dim)
@@ -153,12 +216,18 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         given = f"dim={dim}" if dim is not None else f"example, of shapes {shapes}"
         raise ValueError(
             f"The log density cannot score a particle shaped as {given} says"
-            f" ({type(error).__name__}: {_first_line(error)}); make the two agree."
+            f" ({explain(error)}); make the two agree."
+            if not isinstance(error, jax.errors.JAXTypeError)
+            else f"The log density cannot be traced: {explain(error)}."
         ) from error
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"A log density returns one real number; got {value.dtype}.")
     return Problem(
-        _on_vectors(density, unravel, flat.size), flat.size, _names(like), trace(unravel, flat)
+        _on_vectors(density, unravel, flat.size),
+        flat.size,
+        _names(like),
+        trace(unravel, flat),
+        exact=in_double(density, like),
     )
 
 

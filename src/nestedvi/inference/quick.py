@@ -5,33 +5,41 @@ fitted to its own weighted draws. What is accepted is judged by the share of dra
 sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible way.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
+from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.densities.student import StudentMixture
-from nestedvi.devices import spread
+from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
 from nestedvi.fitting.modes import Modes, find_modes
 from nestedvi.inference.answer import Answer, Cost
+from nestedvi.inference.trace import Trace, weight_curve
 from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
 
 __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 
-# Importance sampling must keep this share of its draws, with a k̂ below the second number.
-_SHARE, _KHAT = 0.1, 0.5
+# Importance sampling must keep this share of its draws, with a k̂ below the second number and no
+# more than the third of the mass where the base has far less than its due.
+_SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.03
 # Fitting goes on up to this share.
 _GOOD = 0.6
-_STARTS, _MOST_MODES = 6, 60
+# Climbs begin at this many places. Where they end at several modes there are more of them, for each
+# mode at least the second number: one that is found half as often as the others is then missed
+# once in 10⁵ times.
+_STARTS, _STARTS_A_MODE, _MOST_MODES = 64, 25, 60
+# Widths of the places in units of the search: near ones, and far ones for what those are blind to.
+_WIDTHS = (0.5, 2.0, 8.0)
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
 # less than its due.
 _UNCOVERED = 0.01
@@ -39,6 +47,8 @@ _UNCOVERED = 0.01
 _UNEXPLAINED = 0.05
 _REPAIRS = 4
 _BATCHES = 10
+# Fresh draws must keep this share of what the trial kept, with a k̂ below the second number.
+_KEPT, _KHAT_ALL = 0.5, 0.7
 # As many draws as bring the standard error of log Z down to this, within bounds.
 _STDERR, _MOST_CALLS = 0.003, 8
 
@@ -67,13 +77,10 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     """
     key_starts, *keys = split_on_host(key, _REPAIRS + 2)
     rng = generator(key_starts)
-    # From near the origin and from further out: the second find what the first are blind to.
-    starts = rng.normal(size=(_STARTS, dim)) * np.resize([0.5, 2.0], _STARTS)[:, None]
     particles = None if pilot is None else np.asarray(pilot.z, np.float64)
-    if particles is not None:
-        starts = np.concatenate([starts, particles[rng.integers(len(particles), size=_STARTS)]])
-    modes = find_modes(target, starts, most=_MOST_MODES)
-    if not len(modes.z):
+    modes = _search_modes(rng, target, dim, particles)
+    # With as many modes as are kept there are more: no mixture of them will do.
+    if not 0 < len(modes.z) < _MOST_MODES:
         return QuickBase(None, False, modes.gradients, 0)
     dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
     base = base_at_modes(modes, dtype)
@@ -89,7 +96,8 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
             trial.khat < _KHAT and not _too_many(missed, particles, trial)
         ):
             break
-        more = find_modes(target, missed[rng.integers(len(missed), size=_STARTS)], known=modes)
+        starts = missed[rng.integers(len(missed), size=_STARTS)]
+        more = find_modes(target, starts, known=modes, most=_MOST_MODES)
         gradients += more.gradients
         if len(more.z) > len(modes.z):
             modes = more
@@ -100,10 +108,32 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
             break
     else:
         return QuickBase(trial, False, gradients, values)
-    accepted = trial.share > _SHARE and trial.khat < _KHAT and _agrees(trial, pilot)
+    accepted = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
+    accepted = accepted and _agrees(trial, pilot, target)
     if particles is not None:
         accepted = accepted and not _too_many(missed, particles, trial)
     return QuickBase(trial, accepted, gradients, values)
+
+
+def _search_modes(
+    rng: np.random.Generator, target: Pullback, dim: int, particles: np.ndarray | None
+) -> Modes:
+    """Modes above places around the origin and above the pilot's particles. Where there are
+    several, climbs from places as wide apart as those known find more, until there were
+    enough of them.
+    """
+    starts = rng.normal(size=(_STARTS, dim)) * np.resize(_WIDTHS, _STARTS)[:, None]
+    if particles is not None:
+        half = _STARTS // 2
+        starts[:half] = particles[rng.integers(len(particles), size=half)]
+    modes = find_modes(target, starts, most=_MOST_MODES)
+    gradients, done = modes.gradients, 0
+    while 1 < len(modes.z) < _MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
+        centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
+        starts = centre + spread * rng.normal(size=(_STARTS, dim))
+        modes = find_modes(target, starts, most=_MOST_MODES, known=modes)
+        gradients, done = gradients + modes.gradients, done + _STARTS
+    return modes._replace(gradients=gradients)
 
 
 def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
@@ -119,8 +149,7 @@ def _uncovered(
     base: StudentMixture, target: Pullback, z: np.ndarray, threshold: float
 ) -> np.ndarray:
     """The particles whose log ratio is above the threshold: the base has too little there."""
-    log_ratio = np.asarray(weigh(base, target, jnp.asarray(z, base.means.dtype)))
-    return z[log_ratio > threshold]
+    return z[weigh(base, target, z.astype(base.means.dtype)) > threshold]
 
 
 def _with_particles(
@@ -142,23 +171,28 @@ def _with_particles(
 def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
     """The base and one Gaussian more, for particles that no mode explains."""
     covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
-    root = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) * np.eye(z.shape[1]))
+    root = covariance_root(covariance + 1e-6 * np.diag(np.diag(covariance)))
     share = min(share, 0.9)
-    log_weights = jax.nn.log_softmax(base.log_weights) + np.log1p(-share)
+    log_weights = scipy.special.log_softmax(np.asarray(base.log_weights)) + np.log1p(-share)
     dtype = base.means.dtype
-    return StudentMixture(
-        jnp.concatenate([base.means, jnp.asarray(z.mean(axis=0)[None], dtype)]),
-        jnp.concatenate([base.roots, jnp.asarray(root[None], dtype)]),
-        jnp.append(log_weights, np.log(share)),
+    parts = (
+        np.concatenate([base.means, z.mean(axis=0)[None]]),
+        np.concatenate([base.roots, root[None]]),
+        np.append(log_weights, np.log(share)),
     )
+    arrays = (jnp.asarray(part, dtype) for part in parts)
+    return StudentMixture(*arrays, tails=base.tails, freedom=base.freedom)
 
 
-def _agrees(trial: Trial, pilot: Tempering | None) -> bool:
+def _agrees(trial: Trial, pilot: Tempering | None, target: Pullback) -> bool:
     """Whether the pilot's rough log Z is not at odds with the trial's."""
     if pilot is None:
         return True
+    # What the pilot's single precision makes of log γ is not held against it.
+    log_ratio = weigh(ScaleMixture(pilot.z.shape[1]), target, pilot.z.astype(np.float64))
+    log_Z = pilot.log_Z_hat + float(log_Z_hat(log_ratio - pilot.log_ratios[-1]))
     error = max(0.2, float(np.sqrt(pilot.log_Z_variance)))
-    return abs(pilot.log_Z_hat - trial.log_Z_hat) < 6 * error
+    return abs(log_Z - trial.log_Z_hat) < 6 * error
 
 
 def answer_by_importance(
@@ -167,9 +201,9 @@ def answer_by_importance(
     target: Pullback,
     num_particles: int,
     mesh: Mesh | None = None,
-) -> Answer:
-    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights. The
-    devices of a mesh share the draws.
+) -> Answer | None:
+    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights; None
+    if these weights do not keep what the trial promised. The devices of a mesh share the draws.
     """
     trial = quick.trial
     assert trial is not None
@@ -177,40 +211,33 @@ def answer_by_importance(
     num, per_batch = num_draws(dim), -(-num_particles // _BATCHES)
     wanted = (1 / trial.share - 1) / _STDERR**2
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
-    particles, log_Z, weights, ancestors = [], [], [], 0
+    particles, log_Z, weights, ancestors = [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [_draw(one, trial.base, target, num, mesh) for one in keys]
-        log_ratio = np.concatenate([np.asarray(w, np.float64) for _, w in drawn])
+        drawn = [draw_weighted(one, trial.base, target, num, mesh) for one in keys]
+        log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
-        particles.append(np.concatenate([np.asarray(z) for z, _ in drawn])[picks])
+        particles.append(np.concatenate([z for z, _ in drawn])[picks])
         log_Z.append(log_Z_hat(log_ratio))
         weights.append(log_ratio)
-        ancestors += len(np.unique(picks))
-    log_ratio, dtype = np.concatenate(weights), trial.base.means.dtype
+        ancestors.append(len(np.unique(picks)))
+    log_ratio = np.concatenate(weights)
+    if float(ess(log_ratio)) < _KEPT * trial.share * len(log_ratio) or khat(log_ratio) > _KHAT_ALL:
+        return None
     # Draws are independent: their weights say the error better than ten batches do.
     stderr = np.sqrt(1 / float(ess(log_ratio)) - 1 / len(log_ratio))
-    z = target.map(jnp.asarray(np.concatenate(particles)[:num_particles], dtype))
+    z = np.asarray(target.map(jnp.asarray(np.concatenate(particles)[:num_particles])))
     log_w = np.repeat(log_Z, per_batch)[:num_particles]
     total = quick.values + len(log_ratio)
     return Answer(
         z,
-        jnp.asarray(log_w, dtype),
+        log_w,
         float(log_Z_hat(log_ratio)),
         float(stderr),
         num_batches=_BATCHES,
-        num_ancestors=ancestors,
+        num_ancestors=sum(ancestors),
         cost=Cost(quick.gradients / num_particles, 0.0, total / num_particles),
         drawn_log_w=log_ratio,
+        exact=True,
+        trace=Trace(np.array(log_Z), np.array(ancestors), (), weight_curve(log_ratio)),
     )
-
-
-def _draw(key: Key, base: StudentMixture, target: Pullback, num: int, mesh: Mesh | None) -> Any:
-    if mesh is None:
-        return draw_weighted(key, base, target, num)
-    z = base.sample_many(key, num)
-    return z, spread(_weigh, mesh, "batches", z, (base, target))
-
-
-def _weigh(z: Any, shared: tuple[StudentMixture, Pullback]) -> Any:
-    return weigh(*shared, z)

@@ -4,26 +4,36 @@ joins `problem`, a way of answering and `posterior`, and refuses to hold any alg
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_folder, check_key, check_whole
 from nestedvi.devices import Devices, as_mesh
+from nestedvi.distributed import num_processes
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
-from nestedvi.inference.answer import AnswerFunction, Request
+from nestedvi.inference.answer import Answer, AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
+from nestedvi.inference.exact import answer_exactly, missing_values
+from nestedvi.inference.kept import open_stages
 from nestedvi.inference.posterior import Posterior, make_posterior
-from nestedvi.inference.problem import make_problem
+from nestedvi.inference.problem import Problem, make_problem
 from nestedvi.inference.tempered_smc import answer_smc
+from nestedvi.interrupts import keeping, outside_of_jax
 from nestedvi.methods import METHODS, Method
+from nestedvi.particles.weights import normalise
 from nestedvi.precision import in_full_precision
+from nestedvi.progress import as_reporter
 from nestedvi.storage.compiled import keep_compiled
 
 __all__ = ["ANSWERS", "sample"]
@@ -48,74 +58,98 @@ def sample(
     num_steps: int | None = None,
     progress: Any = False,
     cache: bool | str | Path = False,
+    checkpoint: str | Path | None = None,
     devices: Devices = None,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
-
-    **Arguments:**
-
-    - `model`: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence,
-      the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of one
-      particle, a density, or a NumPyro distribution.
-    - `dim` or `example`: the size of a vector particle, or any pytree shaped like a particle.
-    - `method`: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
-      adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
-      `num_steps` steps (3000) unless it learns nothing.
-    - `num_levels`: how many densities lead to the target; the method's own number unless given.
-      "smc" finds it.
-    - `num_particles`: how many particles to return, from independent batches.
-    - `num_steps`: of training, for rows of the methods table that learn.
-    - `cache`: True keeps compiled programs on disk, in the user's cache folder or a folder given
-      here: a new process then does not compile what an earlier one did.
-    - `devices`: a number or a list of devices, which share the independent batches; all there are
-      by default. The particles are the same on any number.
 
     What is compiled is kept: the same model or function answers again without compiling, also for
     other data of the same shapes.
 
     Warns with every sentence of the posterior's `diagnosis`.
 
-    ```python
-    posterior = nvi.sample(jax.random.key(0), regression, model_args=(x,), model_kwargs={"y": y})
-    posterior.log_Z, posterior.log_Z_stderr, posterior.ess
+    Args:
+        key: all randomness; the same key gives the same answer.
+        model: a NumPyro model, called with `model_args` and `model_kwargs`: log Z is its evidence,
+            the samples a dict of sites. Or, with `dim` or `example`, a log density: a function of
+            one particle, a density, or a NumPyro distribution.
+        model_args: positional arguments of the model.
+        model_kwargs: keyword arguments of the model.
+        dim: the size of a vector particle, for a log density.
+        example: any pytree shaped like a particle, in place of `dim`.
+        method: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
+            adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
+            `num_steps` steps (3000) unless it learns nothing.
+        num_levels: how many densities lead to the target; the method's own number unless given.
+            "smc" finds it.
+        num_particles: how many particles to return, from independent batches.
+        num_steps: of training, for rows of the methods table that learn.
+        progress: True for a live display, or an object with `start`, `update` and `stop`.
+        cache: True keeps compiled programs on disk, in the user's cache folder or a folder given
+            here: a new process then does not compile what an earlier one did.
+        checkpoint: a folder in which every finished stage is kept. After Ctrl-C or a crash the same
+            call goes on with the stage that it was in, and ends with the bits of a call that was
+            not stopped. Another model, data, method or key is refused.
+        devices: a number or a list of devices, which share the particles' moves and densities and
+            independent runs; all there are by default. The answer is the same on any number, to
+            rounding.
 
-    posterior = nvi.sample(jax.random.key(0), lambda z: -0.5 * jnp.sum(z**2), dim=2)
-    ```
+    Example:
+        ```python
+        def coin(flips):
+            p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+            numpyro.sample("x", dist.Bernoulli(p), obs=flips)
+
+        flips = np.array([1, 0, 1, 1])
+        posterior = nvi.sample(jax.random.key(0), coin, model_args=(flips,), method="smc")
+        print(posterior.log_Z, posterior.log_Z_stderr, posterior.samples["p"].shape)
+
+        def log_density(z):
+            return -0.5 * jnp.sum(z**2)
+
+        posterior = nvi.sample(jax.random.key(0), log_density, dim=2, method="smc")
+        ```
     """
+    check_key(key)
     answer = _find_answer(method)
+    check_folder("cache", None if isinstance(cache, bool) else cache)
+    check_folder("checkpoint", checkpoint)
+    if checkpoint is not None and num_processes() > 1:
+        raise ValueError(
+            f"sample keeps its stages in one process only; got checkpoint= in {num_processes()}"
+            " processes. Leave it out, or sample in one process."
+        )
+    as_reporter(progress)
     if cache:
         keep_compiled(None if cache is True else cache)
-    if num_particles < 20:
-        raise ValueError(
-            "The standard error of log Z needs ten batches: num_particles of 20 or more; got"
-            f" {num_particles}."
-        )
-    if num_levels is not None and num_levels < 2:
-        raise ValueError(
-            "A sampler has two levels or more, the first density and the target; got num_levels ="
-            f" {num_levels}."
-        )
-    if num_steps is not None and num_steps < 1:
-        raise ValueError(f"Training takes one step or more; got num_steps = {num_steps}.")
-    problem = make_problem(
-        model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
+    num_particles = check_whole(
+        "num_particles", num_particles, least=20, why="The standard error of log Z needs batches."
     )
-    request = Request(
-        problem.density,
-        problem.dim,
-        num_particles,
-        method,
-        num_levels,
-        num_steps,
-        progress,
-        problem.prior,
-        problem.names,
-        _mesh(devices),
-    )
-    result = answer(key, request)
-    samples = _finish_all(problem.finish, result.z)
-    posterior = make_posterior(samples, result, problem.remarks)
+    if num_levels is not None:
+        why = "The first density and the target are two levels."
+        num_levels = check_whole("num_levels", num_levels, least=2, why=why)
+    if num_steps is not None:
+        num_steps = check_whole("num_steps", num_steps)
+    with outside_of_jax():
+        problem = make_problem(
+            model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
+        )
+        request = Request(
+            problem.density,
+            problem.dim,
+            num_particles,
+            method,
+            num_levels,
+            num_steps,
+            progress,
+            problem.prior,
+            problem.names,
+            exact=problem.exact,
+            mesh=_mesh(devices),
+        )
+        result = _answer(key, answer, problem, request, checkpoint)
+        posterior = _as_posterior(result, problem, request)
     if not np.isfinite(posterior.log_Z):
         raise DensityError(
             f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
@@ -132,14 +166,43 @@ def _mesh(devices: Devices) -> Mesh | None:
     return as_mesh(devices, "batches")
 
 
+def _answer(
+    key: Key,
+    answer: AnswerFunction,
+    problem: Problem,
+    request: Request,
+    folder: str | Path | None,
+) -> Answer:
+    if folder is None:
+        return answer_exactly(answer, key, request)
+    kept = open_stages(folder, key, problem, request)
+    where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
+    with closing(kept), keeping(where):
+        try:
+            return answer_exactly(answer, key, replace(request, kept=kept))
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(str(stop) or f"stopped; {where}") from None
+
+
+def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posterior:
+    """The answer in the user's form, with what its particles make worth saying."""
+    z = jnp.asarray(result.z, jnp.result_type(float))
+    remarks = (
+        *problem.remarks,
+        *problem.remarks_on(z, normalise(np.asarray(result.log_w, np.float64))),
+        *missing_values(result, request),
+    )
+    return make_posterior(_finish_all(problem.finish, z), result, remarks)
+
+
 @eqx.filter_jit
 def _finish_all(finish: Callable[[Any], PyTree], z: Float[Array, "particles dim"]) -> PyTree:
     return jax.vmap(finish)(z)
 
 
 def _find_answer(method: str | Method) -> AnswerFunction:
-    if isinstance(method, Method) or method in METHODS.keys() - ANSWERS.keys():
+    if isinstance(method, Method):
         return answer_by_method
-    if method not in ANSWERS:
-        raise UnknownNameError("method", str(method), {*METHODS, *ANSWERS})
-    return ANSWERS[method]
+    if not isinstance(method, str) or method not in {*METHODS, *ANSWERS}:
+        raise UnknownNameError("method", method, {*METHODS, *ANSWERS})
+    return ANSWERS.get(method, answer_by_method)

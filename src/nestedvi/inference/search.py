@@ -4,6 +4,7 @@ coordinates that suit them.
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
@@ -11,6 +12,7 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.inference.answer import Request
 from nestedvi.inference.coordinates import check_mass, first_coordinates, in_units_of
+from nestedvi.inference.exact import check_rounding
 from nestedvi.inference.runaway import check_width, settle
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tempering, tempering
@@ -36,6 +38,7 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     any_finite = bool(np.any(run.log_ratios[-1] > -1e29))
     has_prior = request.prior is not None
     check_mass(any_finite, np.asarray(run.z), has_prior)
+    check_rounding(request, np.asarray(target.map(jnp.asarray(run.z))))
     settled, values = settle(key_settle, target, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
@@ -48,7 +51,8 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
 
 
 def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> Tempering:
-    return tempering(key, ScaleMixture(request.dim), target, plan, num_particles=num)
+    base, piece = ScaleMixture(request.dim), min(num, request.piece)
+    return tempering(key, base, target, plan, num_particles=num, piece=piece, mesh=request.mesh)
 
 
 def unfinished(run: Tempering) -> tuple[str, ...]:

@@ -7,7 +7,10 @@ closure or the globals that it reads, is another program or has other leaves, an
 for the old one.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +20,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import PyTree
 
-__all__ = ["Traced", "trace"]
+__all__ = ["Traced", "constants_apart", "trace"]
 
 
 class _Program:
@@ -64,23 +67,64 @@ def _fingerprint(x: Any) -> tuple[Any, ...]:
 
 
 class Traced(eqx.Module):
-    """A function that was traced: call it as the original."""
+    """A function that was traced: call it as the original, without the arguments that it holds."""
 
     constants: tuple[Any, ...]
+    held: tuple[jax.Array, ...]
     program: _Program = eqx.field(static=True)
 
+    @property
+    def closed(self) -> ClosedJaxpr:
+        """The program with its constants; its first inputs are the numbers that are held."""
+        return ClosedJaxpr(self.program.jaxpr, self.constants)
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """Of the program and of the arrays in it: the same in every process."""
+        arrays = hashlib.sha256()
+        for x in (*self.constants, *self.held, *_held(self.program.jaxpr)):
+            arrays.update(repr(_fingerprint(x)).encode())
+        # Functions that are named in a program have an address, which says nothing.
+        text = re.sub(" at 0x[0-9a-f]+", "", str(self.program.jaxpr))
+        return hashlib.sha256(text.encode()).hexdigest(), arrays.hexdigest()
+
     def __call__(self, *args: PyTree) -> PyTree:
-        run = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, self.constants))
-        return jax.tree.unflatten(self.program.structure, run(*jax.tree.leaves(args)))
+        run = jaxpr_as_fun(self.closed)
+        return jax.tree.unflatten(self.program.structure, run(*self.held, *jax.tree.leaves(args)))
 
 
-def trace(fn: Callable[..., PyTree], *like: PyTree) -> Traced:
-    """`fn` for arguments shaped as those given; they are not evaluated."""
+@contextmanager
+def constants_apart() -> Iterator[None]:
+    """Newer versions of JAX write arrays that a function closes over into its program, and remember
+    them in the precision that they were first seen in: here they are to be leaves.
+    """
+    name = "jax_use_simplified_jaxpr_constants"
+    before = getattr(jax.config, name, False)
+    if before:
+        jax.config.update(name, False)
+    try:
+        yield
+    finally:
+        if before:
+            jax.config.update(name, before)
+
+
+def trace(fn: Callable[..., PyTree], *like: PyTree, hold: tuple[Any, ...] = ()) -> Traced:
+    """`fn` for arguments shaped as those given; they are not evaluated.
+
+    Numbers to `hold` are its first argument, as a tuple: JAX writes a scalar that a function closes
+    over into the program, which another value of it would then not share.
+    """
+    # A type of its own: a Python number's would give way to others, and be another program.
+    held = tuple(jnp.asarray(x, jnp.asarray(x).dtype) for x in hold)
     # A new function each time: JAX keeps the trace of one that it has seen, though what it closes
     # over may have changed.
-    closed, shape = jax.make_jaxpr(lambda *args: fn(*args), return_shape=True)(*like)
+    with constants_apart():
+        closed, shape = jax.make_jaxpr(
+            lambda held, *args: fn(held, *args) if hold else fn(*args), return_shape=True
+        )(held, *like)
     # Copies of what its owner could change later.
     constants = tuple(
         x if isinstance(x, jax.Array) else jnp.array(x, copy=True) for x in closed.consts
     )
-    return Traced(constants, _Program(closed, jax.tree.structure(shape)))
+    return Traced(constants, held, _Program(closed, jax.tree.structure(shape)))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.errors import MissingScoreError
 
@@ -67,7 +68,29 @@ class Scores(NamedTuple):
 
 
 class AbstractKernel(eqx.Module):
-    """A conditional density q(z' | z), used as forward or as reverse kernel by its role."""
+    """A conditional density q(z' | z), used as forward or as reverse kernel by its role.
+
+    Example:
+        ```python
+        class Step(nvi.AbstractKernel):
+            # z' ~ N(z, scale²)
+
+            log_scale: jax.Array
+
+            @property
+            def reparameterised(self):
+                return True
+
+            def sample(self, key, z, context):
+                return z + jnp.exp(self.log_scale) * jax.random.normal(key, z.shape)
+
+            def log_prob(self, z_new, z, context):
+                return jnp.sum(dist.Normal(z, jnp.exp(self.log_scale)).log_prob(z_new))
+
+        step = Step(jnp.zeros(2))
+        step.sample(jax.random.key(0), jnp.ones(2), None)
+        ```
+    """
 
     @property
     @abc.abstractmethod
@@ -108,7 +131,17 @@ class AbstractKernel(eqx.Module):
 
 
 class AbstractTransition(eqx.Module):
-    """What happens to one particle at one level."""
+    """What happens to one particle at one level.
+
+    Example:
+        ```python
+        move = nvi.RandomWalk(step_size=0.5, steps=3)
+        assert isinstance(move, nvi.AbstractTransition)
+        context = nvi.kernels.Context(None, lambda z: -0.5 * jnp.sum(z**2))
+        z, aux = move.move(jax.random.key(0), jnp.ones(2), context)
+        move.score(z, jnp.ones(2), aux, context).log_r
+        ```
+    """
 
     @abc.abstractmethod
     def move(self, key: Key, z_prev: Particle, context: Context) -> tuple[Particle, Any]:
@@ -144,6 +177,18 @@ class AbstractTransition(eqx.Module):
 class Transition(AbstractTransition):
     """A forward kernel q_k with a reverse kernel r_{k-1}, or with none (growing support: log r =
     0).
+
+    Args:
+        forward: q_k.
+        reverse: r_{k-1}; None where the forward kernel extends the particle.
+
+    Example:
+        ```python
+        key_forward, key_reverse = jax.random.split(jax.random.key(0))
+        nvi.Transition(
+            nvi.ResidualGaussian(2, key=key_forward), nvi.ResidualGaussian(2, key=key_reverse)
+        )
+        ```
     """
 
     forward: AbstractKernel
@@ -235,5 +280,17 @@ def check_stacked(module: Any, who: str, otherwise: str) -> None:
 def stack(key: Key, make: Callable[[Key], Any], num: int) -> Any:
     """`num` modules of one class, made with keys of their own, parameters stacked on a leading
     axis.
+
+    Args:
+        key: split into one for each module.
+        make: key -> module.
+        num: how many.
+
+    Example:
+        ```python
+        kernels = nvi.stack(jax.random.key(0), lambda key: nvi.ResidualGaussian(2, key=key), 7)
+        jax.tree.leaves(kernels)[0].shape[0]  # 7
+        ```
     """
-    return eqx.filter_vmap(make)(jax.random.split(key, num))
+    check_key(key)
+    return eqx.filter_vmap(make)(jax.random.split(key, check_whole("num", num)))

@@ -40,10 +40,18 @@ class DistributionKernel(AbstractKernel):
     distributions and for continuous ones without pathwise gradients; the score term is then log q
     itself.
 
-    ```python
-    poisson = lambda z, context: dist.Poisson(jnp.exp(z))
-    kernel = nvi.DistributionKernel(poisson, reparameterised=False)
-    ```
+    Args:
+        network: (z, context) -> a NumPyro distribution over z', for one particle. An `eqx.Module`
+            where it has parameters to learn. `context.theta` is θ_k.
+        reparameterised: whether draws carry the gradient of the parameters.
+
+    Example:
+        ```python
+        kernel = nvi.DistributionKernel(
+            lambda z, context: dist.Poisson(jnp.exp(z)), reparameterised=False
+        )
+        kernel.sample(jax.random.key(0), jnp.array(0.5), None)
+        ```
     """
 
     network: Callable[[Particle, Context], Any]

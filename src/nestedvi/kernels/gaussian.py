@@ -44,6 +44,19 @@ class ResidualGaussian(AbstractKernel):
     deviation `scale`: with random output layers the first thousands of steps are spent undoing
     them, and with wide noise they are spent narrowing it. The hidden units look in directions that
     are spread evenly: a mode in a direction that none looks in is lost.
+
+    Args:
+        dim: coordinates of a particle.
+        hidden: units of the hidden layer.
+        key: for the first parameters.
+        scale: standard deviation of the noise at the start.
+
+    Example:
+        ```python
+        kernel = nvi.ResidualGaussian(2, hidden=16, key=jax.random.key(0))
+        z = kernel.sample(jax.random.key(1), jnp.ones(2), None)
+        kernel.log_prob(z, jnp.ones(2), None)
+        ```
     """
 
     hidden_weight: Float[Array, "dim hidden"]

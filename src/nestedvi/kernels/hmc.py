@@ -3,23 +3,31 @@ many sizes. They refuse to find that root or to tune a step size.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Flag, Key, Scalar
 from nestedvi.kernels.base import Context, own_density
 from nestedvi.kernels.mcmc import AbstractInvariantMove
 
-__all__ = ["Hamiltonian", "HamiltonianStep", "hamiltonian_step"]
+__all__ = [
+    "Hamiltonian",
+    "HamiltonianNoise",
+    "HamiltonianStep",
+    "draw_noise",
+    "hamiltonian_step",
+    "noise_on_host",
+]
 
 Vector = Float[Array, " dim"]
 # A quarter of the steps is shorter than the tuned size, by up to two decades: no one size suits a
 # funnel's neck and its mouth.
-_SHORT_SHARE, _DECADES = 0.25, 2.0
+_SHORT_SHARE, _DECADES, _JITTER = 0.25, 2.0, 0.2
 
 
 class HamiltonianStep(NamedTuple):
@@ -32,8 +40,39 @@ class HamiltonianStep(NamedTuple):
     tuned: Flag
 
 
+class HamiltonianNoise(NamedTuple):
+    """What is random in a move: the momentum in the metric's coordinates, the log of a uniform that
+    decides on acceptance, the factor of the step size, and whether that is a short one.
+    """
+
+    momentum: Vector | np.ndarray
+    log_uniform: Scalar | np.ndarray
+    factor: Scalar | np.ndarray
+    short: Flag | np.ndarray
+
+
+def draw_noise(key: Key, z: Vector) -> HamiltonianNoise:
+    """For one move of a particle like `z`; the size is drawn without looking at it."""
+    key_p, key_accept, key_short, key_size = jax.random.split(key, 4)
+    short = jax.random.uniform(key_short) < _SHORT_SHARE
+    size_short = 10.0 ** (-_DECADES * jax.random.uniform(key_size))
+    factor = jnp.where(short, size_short, jnp.exp(_JITTER * jax.random.normal(key_size)))
+    momentum = jax.random.normal(key_p, z.shape, z.dtype)
+    return HamiltonianNoise(momentum, jnp.log(jax.random.uniform(key_accept)), factor, short)
+
+
+def noise_on_host(rng: np.random.Generator, num: int, dim: int, dtype: Any) -> HamiltonianNoise:
+    """For a move of each of `num` particles, with nothing to compile."""
+    short = rng.uniform(size=num) < _SHORT_SHARE
+    size_short = 10.0 ** (-_DECADES * rng.uniform(size=num))
+    factor = np.where(short, size_short, np.exp(_JITTER * rng.normal(size=num)))
+    momentum = rng.standard_normal((num, dim)).astype(dtype)
+    log_uniform = np.log1p(-rng.uniform(size=num)).astype(dtype)
+    return HamiltonianNoise(momentum, log_uniform, factor.astype(dtype), short)
+
+
 def hamiltonian_step(
-    key: Key,
+    noise: HamiltonianNoise,
     z: Vector,
     log_gamma: Callable[[Vector], Scalar],
     step_size: Scalar,
@@ -44,18 +83,15 @@ def hamiltonian_step(
     steps + 1 gradients.
 
     Momenta have covariance (root rootᵀ)⁻¹, so that a rotation of the coordinates rotates the move
-    with them. The step's size is drawn anew each time, without looking at z.
+    with them. The step's size is a new one each time.
     """
     if root.shape != (z.shape[0], z.shape[0]):
         raise ValueError(
             f"The root of a metric for particles of {z.shape[0]} coordinates is a square matrix;"
             f" got shape {root.shape}."
         )
-    key_p, key_accept, key_short, key_size = jax.random.split(key, 4)
-    short = jax.random.uniform(key_short) < _SHORT_SHARE
-    size_short = 10.0 ** (-_DECADES * jax.random.uniform(key_size))
-    size = step_size * jnp.where(short, size_short, jnp.exp(0.2 * jax.random.normal(key_size)))
-    p = jax.random.normal(key_p, z.shape, z.dtype)
+    p, log_uniform, factor, short = noise
+    size = step_size * factor
 
     def slope(z: Vector) -> tuple[Scalar, Vector]:
         value, gradient = jax.value_and_grad(log_gamma)(z)
@@ -78,16 +114,25 @@ def hamiltonian_step(
     )
     log_accept = end - start - 0.5 * jnp.sum(p_new**2) + 0.5 * jnp.sum(p**2)
     log_accept = jnp.where(jnp.isnan(log_accept), -jnp.inf, jnp.minimum(log_accept, 0.0))
-    accept = jnp.log(jax.random.uniform(key_accept)) < log_accept
-    return HamiltonianStep(jnp.where(accept, z_new, z), jnp.exp(log_accept), ~short)
+    accept = log_uniform < log_accept
+    return HamiltonianStep(jnp.where(accept, z_new, z), jnp.exp(log_accept), jnp.logical_not(short))
 
 
 class Hamiltonian(AbstractInvariantMove):
     """A Hamiltonian trajectory that leaves γ_k invariant, on vectors.
 
-    ```python
-    nvi.Hamiltonian(step_size=0.3, root=jnp.eye(2), steps=10)
-    ```
+    Args:
+        step_size: of the leapfrog steps, one number.
+        root: a lower root of the inverse metric, shape (dim, dim); the identity where coordinates
+            are alike.
+        steps: leapfrog steps of one trajectory.
+
+    Example:
+        ```python
+        move = nvi.Hamiltonian(step_size=0.3, root=jnp.eye(2), steps=10)
+        context = nvi.kernels.Context(None, lambda z: -0.5 * jnp.sum(z**2))
+        z, _ = move.move(jax.random.key(0), jnp.ones(2), context)
+        ```
     """
 
     step_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
@@ -97,7 +142,7 @@ class Hamiltonian(AbstractInvariantMove):
     def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:
         return (
             hamiltonian_step(
-                key,
+                draw_noise(key, z_prev),
                 z_prev,
                 own_density(context, "A Hamiltonian move"),
                 self.step_size,

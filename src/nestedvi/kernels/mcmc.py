@@ -37,12 +37,13 @@ def invariant_scores(z: Particle, z_prev: Particle, context: Context) -> Scores:
 
 
 def metropolis(
-    key: Key, z: Particle, log_z: Array, proposal: Particle, log_proposal: Array
+    log_uniform: Array, z: Particle, log_z: Array, proposal: Particle, log_proposal: Array
 ) -> tuple[Particle, Array, Array]:
-    """Accepts or refuses symmetric proposals: where the particles are, their log density, and who
-    was accepted. For one particle, or for as many at once as the log densities have entries.
+    """Accepts or refuses symmetric proposals by logs of uniforms: where the particles are, their
+    log density, and who was accepted. For one particle, or for as many at once as the log densities
+    have entries.
     """
-    accept = jnp.log(jax.random.uniform(key, jnp.shape(log_z))) < log_proposal - log_z
+    accept = log_uniform < log_proposal - log_z
 
     def choose(new, old):
         return jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - accept.ndim)), new, old)
@@ -75,7 +76,20 @@ class AbstractInvariantMove(AbstractTransition):
 
 class RandomWalk(AbstractInvariantMove):
     """`steps` Gaussian random-walk Metropolis steps. One step size serves every leaf of a particle;
-    where particles are single arrays it may be one for each coordinate."""
+    where particles are single arrays it may be one for each coordinate.
+
+    Args:
+        step_size: standard deviation of a proposal, one number, or shape (dim,) where particles are
+            arrays.
+        steps: Metropolis steps in one move.
+
+    Example:
+        ```python
+        move = nvi.RandomWalk(step_size=jnp.array([0.5, 2.0]), steps=5)
+        context = nvi.kernels.Context(None, lambda z: -0.5 * jnp.sum(z**2))
+        z, _ = move.move(jax.random.key(0), jnp.ones(2), context)
+        ```
+    """
 
     step_size: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     steps: int = eqx.field(static=True, default=1)
@@ -96,7 +110,8 @@ class RandomWalk(AbstractInvariantMove):
                 ],
             )
             log_proposal = log_gamma(proposal)
-            return metropolis(key_accept, z, log_density, proposal, log_proposal)[:2], None
+            log_uniform = jnp.log(jax.random.uniform(key_accept))
+            return metropolis(log_uniform, z, log_density, proposal, log_proposal)[:2], None
 
         start = z_prev, log_gamma(z_prev)
         (z, _), _ = jax.lax.scan(step, start, jax.random.split(key, self.steps))

@@ -32,14 +32,22 @@ class PlanarFlow(AbstractFlow):
 
     The increment is v_k = γ_k(f(z)) |det J_f(z)| / γ_{k-1}(z).
 
-    **Arguments:**
+    Args:
+        dim: coordinates of a particle.
+        depth: layers.
+        key: for the first parameters.
+        scale: of the first u; the smaller, the nearer the flow starts to the identity.
+        spread: of the first offsets b. Layers bend space where w·z + b = 0, which should be where
+            particles are.
+        unit: `u`, `w` and `b` are held in multiples of it. An optimiser such as Adam moves every
+            number by its rate, whatever the number means; particles that have far to go need
+            parameters that count for more.
 
-    - `scale`: of the first u; the smaller, the nearer the flow starts to the identity.
-    - `spread`: of the first offsets b. Layers bend space where w·z + b = 0, which should be where
-      particles are.
-    - `unit`: `u`, `w` and `b` are held in multiples of it. An optimiser such as Adam moves every
-      number by its rate, whatever the number means; particles that have far to go need parameters
-      that count for more.
+    Example:
+        ```python
+        flow = nvi.PlanarFlow(2, 8, key=jax.random.key(0))
+        z, log_det = flow.move(None, jnp.ones(2), None)
+        ```
     """
 
     u: Float[Array, "depth dim"]

@@ -20,6 +20,23 @@ class ProductKernel(AbstractKernel):
     Parts are drawn in the order given. Part n sees a dictionary of the incoming particle, in which
     the fields drawn before it carry their new values, so a continuous part may depend on a discrete
     one of the same move.
+
+    Args:
+        parts: a kernel for each field of the particle, a dictionary, in the order in which they are
+            drawn.
+
+    Example:
+        ```python
+        choose = nvi.DistributionKernel(
+            lambda z, context: dist.Categorical(logits=jnp.array([0.0, z["x"]])),
+            reparameterised=False,
+        )
+        move = nvi.DistributionKernel(
+            lambda z, context: dist.Normal(1.0 * z["c"], 1.0), reparameterised=True
+        )
+        kernel = nvi.ProductKernel({"c": choose, "x": move})
+        kernel.sample(jax.random.key(0), {"c": jnp.array(0), "x": jnp.array(0.3)}, None)
+        ```
     """
 
     names: tuple[str, ...] = eqx.field(static=True)

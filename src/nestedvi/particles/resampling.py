@@ -141,9 +141,14 @@ class Resampling(eqx.Module):
     """A scheme and the rule for when: `always`, `never`, or when ESS falls under a share of the
     particles.
 
-    ```python
-    nvi.Resampling("systematic", when=0.5)
-    ```
+    Args:
+        scheme: "systematic", "stratified", "multinomial", "residual", or an `AbstractScheme`.
+        when: "always", "never", or a share of the particles below which the ESS must fall.
+
+    Example:
+        ```python
+        nvi.Resampling("systematic", when=0.5)
+        ```
     """
 
     scheme: AbstractScheme
@@ -154,6 +159,8 @@ class Resampling(eqx.Module):
             if scheme not in SCHEMES:
                 raise UnknownNameError("resampling scheme", scheme, SCHEMES)
             scheme = SCHEMES[scheme]()
+        if not isinstance(scheme, AbstractScheme):
+            raise UnknownNameError("resampling scheme", scheme, SCHEMES)
         if isinstance(when, str):
             if when not in ("always", "never"):
                 raise UnknownNameError(

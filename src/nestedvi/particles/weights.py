@@ -33,13 +33,31 @@ def normalise(log_w: LogWeights | np.ndarray) -> Any:
 
 
 def log_Z_hat(log_w: LogWeights | np.ndarray) -> Any:
-    """log Ẑ = log (1/S) Σ w, by a stable logsumexp."""
+    """log Ẑ = log (1/S) Σ w, by a stable logsumexp.
+
+    Args:
+        log_w: log weights, shape (particles,); of JAX or NumPy.
+
+    Example:
+        ```python
+        nvi.log_Z_hat(jnp.log(jnp.array([1.0, 2.0, 3.0])))  # log 2
+        ```
+    """
     logsumexp = scipy.special.logsumexp if library_of(log_w) is np else jax.nn.logsumexp
     return logsumexp(log_w, axis=-1) - np.log(log_w.shape[-1])
 
 
 def ess(log_w: LogWeights | np.ndarray) -> Any:
-    """(Σw)² / Σw²: between 1 and S, and 0 when every weight is zero."""
+    """(Σw)² / Σw²: between 1 and S, and 0 when every weight is zero.
+
+    Args:
+        log_w: log weights, shape (particles,); of JAX or NumPy.
+
+    Example:
+        ```python
+        nvi.ess(jnp.log(jnp.array([0.5, 0.25, 0.25])))  # 8/3
+        ```
+    """
     xp, w_bar = library_of(log_w), normalise(log_w)
     square = xp.sum(w_bar**2, axis=-1)
     return xp.where(square > 0, 1.0 / xp.where(square > 0, square, 1.0), 0.0)
@@ -58,12 +76,20 @@ def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"] | np.ndarray) -> tuple
     return top + xp.log(mean), stderr
 
 
-def khat(log_w) -> float:
+def khat(log_w: LogWeights | np.ndarray) -> float:
     """Pareto shape k̂ of the largest weights (Vehtari et al. 2024): above 0.7 the estimates should
     not be trusted.
 
     The generalised Pareto is fitted by the profile-likelihood estimator of Zhang and Stephens
     (2009), on the host in float64.
+
+    Args:
+        log_w: log weights, shape (particles,).
+
+    Example:
+        ```python
+        nvi.khat(np.random.default_rng(0).normal(size=1000))
+        ```
     """
     log_w = np.asarray(log_w, dtype=np.float64)
     log_w = log_w[np.isfinite(log_w)]

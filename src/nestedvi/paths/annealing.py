@@ -35,6 +35,19 @@ class Annealing(AbstractFixedSupportPath):
 
     A particle's statistics are (log base, log target): they do not depend on θ, so each is
     evaluated once a particle.
+
+    Args:
+        base: the density at β = 0; one that can be sampled, a NumPyro distribution, or a function
+            of one particle.
+        target: the density at β = 1, likewise.
+        schedule: β_1 … β_K.
+
+    Example:
+        ```python
+        base = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(base, nvi.targets.ring(), nvi.LearnedSchedule(8))
+        path.log_density(0.5, path.stats(jnp.ones(2)))
+        ```
     """
 
     base: AbstractDensity

@@ -32,7 +32,18 @@ __all__ = [
 
 
 class AbstractPath(eqx.Module):
-    """A sequence of K unnormalised densities."""
+    """A sequence of K unnormalised densities.
+
+    Example:
+        ```python
+        path = nvi.Annealing(
+            nvi.DiagonalNormal(jnp.zeros(2), 3.0), nvi.targets.ring(), nvi.LinearSchedule(4)
+        )
+        assert isinstance(path, nvi.AbstractPath)
+        stats = path.stats(jnp.ones(2))
+        [path.log_gamma(theta, stats, None) for theta in path.thetas()]
+        ```
+    """
 
     @property
     @abc.abstractmethod

@@ -3,6 +3,7 @@ They refuse to know the densities between which they lead.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import PerLevel
+from nestedvi.arguments import check_whole, shown
 
 __all__ = [
     "AbstractSchedule",
@@ -23,7 +25,7 @@ __all__ = [
 
 def check_num_levels(num_levels: int) -> None:
     """A nested sampler has an initial density and a target: K ≥ 2."""
-    if num_levels < 2:
+    if check_whole("num_levels", num_levels, least=-1) < 2:
         raise ValueError(
             "A path needs at least 2 levels (an initial density and a target); got K ="
             f" {num_levels}."
@@ -44,7 +46,16 @@ class AbstractSchedule(eqx.Module):
 
 
 class LinearSchedule(AbstractSchedule):
-    """β_k = (k − 1)/(K − 1)."""
+    """β_k = (k − 1)/(K − 1).
+
+    Args:
+        num_levels: K.
+
+    Example:
+        ```python
+        nvi.LinearSchedule(5).betas()
+        ```
+    """
 
     num: int = eqx.field(static=True)
 
@@ -61,12 +72,26 @@ class LinearSchedule(AbstractSchedule):
 
 
 class GivenSchedule(AbstractSchedule):
-    """Values chosen by the user; they must rise strictly from 0 to 1."""
+    """Values chosen by the user; they must rise strictly from 0 to 1.
+
+    Args:
+        values: K numbers that rise strictly from 0 to 1.
+
+    Example:
+        ```python
+        nvi.GivenSchedule([0.0, 0.01, 0.1, 1.0]).betas()
+        ```
+    """
 
     values: tuple[float, ...] = eqx.field(static=True)
 
-    def __init__(self, values):
-        values = tuple(float(b) for b in np.asarray(values).ravel())
+    def __init__(self, values: Any):
+        try:
+            values = tuple(float(b) for b in np.asarray(values).ravel())
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"A schedule is a sequence of numbers from 0 to 1; got {shown(values)}."
+            ) from None
         check_num_levels(len(values))
         if values[0] != 0.0 or values[-1] != 1.0:
             raise ValueError(
@@ -93,11 +118,21 @@ class GivenSchedule(AbstractSchedule):
 class LearnedSchedule(AbstractSchedule):
     """β_k = Σ_{j<k} softmax(logits)_j: rises strictly from 0 to 1 whatever the logits; starts
     linear (or at `init`).
+
+    Args:
+        num_levels: K.
+        init: K values to start from; linear unless given.
+
+    Example:
+        ```python
+        schedule = nvi.LearnedSchedule(4, init=[0.0, 0.1, 0.4, 1.0])
+        schedule.betas(), schedule.logits.shape
+        ```
     """
 
     logits: Float[Array, " increments"]
 
-    def __init__(self, num_levels: int, init=None):
+    def __init__(self, num_levels: int, init: Any = None):
         check_num_levels(num_levels)
         start = LinearSchedule(num_levels).betas() if init is None else GivenSchedule(init).betas()
         if start.shape[0] != num_levels:

@@ -39,6 +39,21 @@ class AbstractStateSpaceModel(eqx.Module):
 
     z is the particle: the state itself, or in a model with global variables a `Latent`, whose
     `z.state` and `z.eta` all three densities may use.
+
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
+
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        Walk().log_transition(0.3, 0.1)
+        ```
     """
 
     @abc.abstractmethod
@@ -83,20 +98,30 @@ class StateSpace(AbstractPreparedPath):
     """The densities γ_k ∝ p(x_{1:k}, z_{1:k}) ψ_k(z_k): K of them for K observations, or K+1 with
     global variables.
 
-    **Arguments:**
+    Args:
+        model: p(z_1), p(z_k | z_{k-1}), p(x_k | z_k).
+        observations: x_{1:K}, a pytree of arrays with leading axis K.
+        heuristic: ψ; its arrays are the parameters θ.
+        prior: p(η) (a density, a distribution, or a function η -> log p(η)) of a model with global
+            variables. Particles are then `Latent`, and proposals are `WithoutState(q(η), state)` at
+            the first level and `NextState(kernel)` at the others, without a reverse kernel.
+        eta: the table's values of η, which `prepare` fills in.
 
-    - `model`: p(z_1), p(z_k | z_{k-1}), p(x_k | z_k).
-    - `observations`: x_{1:K}, a pytree of arrays with leading axis K.
-    - `heuristic`: ψ; its arrays are the parameters θ.
-    - `prior`: p(η) (a density, a distribution, or a function η -> log p(η)) of a model with global
-      variables. Proposals are then `WithoutState(q(η), state)` at the first level and
-      `NextState(kernel)` at the others, without a reverse kernel.
-    - `eta`: the table's values of η, which `prepare` fills in.
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
 
-    ```python
-    path = nvi.StateSpace(model, xs)                             # particles are states
-    path = nvi.StateSpace(model, xs, heuristic, prior=log_prior)  # particles are Latent
-    ```
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        path = nvi.StateSpace(Walk(), jnp.array([0.3, 0.9, 0.4]))
+        path.num_levels, path.thetas().x
+        ```
     """
 
     model: AbstractStateSpaceModel

@@ -1,4 +1,4 @@
-"""Figures from arrays, drawn without a display.
+"""Figures and pages from arrays, drawn without a display.
 
 It refuses to know models and samplers.
 """

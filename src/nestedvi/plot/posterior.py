@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nestedvi.plot.figures import INK, QUIET
 
-__all__ = ["posterior_figure"]
+__all__ = ["marginal", "posterior_figure", "weighted_range"]
 
 _PAIRS, _MARGINALS, _BINS = 5, 16, 40
 
@@ -41,7 +41,7 @@ def _pairs(elements: Mapping[str, np.ndarray], w_bar: np.ndarray) -> Figure:
             if j > i:
                 axes.set_axis_off()
             elif j == i:
-                _marginal(axes, x, w_bar, column)
+                marginal(axes, x, w_bar, column)
             else:
                 axes.hexbin(
                     x,
@@ -50,7 +50,7 @@ def _pairs(elements: Mapping[str, np.ndarray], w_bar: np.ndarray) -> Figure:
                     reduce_C_function=np.sum,
                     gridsize=30,
                     cmap="Blues",
-                    extent=(*_range(x, w_bar), *_range(y, w_bar)),
+                    extent=(*weighted_range(x, w_bar), *weighted_range(y, w_bar)),
                 )
                 axes.set(xlabel=column, ylabel=row)
     return figure
@@ -64,20 +64,20 @@ def _marginals(elements: Mapping[str, np.ndarray], w_bar: np.ndarray) -> Figure:
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     for axes, (name, x) in zip(panels, shown, strict=False):
-        _marginal(axes, x, w_bar, name)
+        marginal(axes, x, w_bar, name)
     return figure
 
 
-def _marginal(axes: Axes, x: np.ndarray, w_bar: np.ndarray, name: str) -> None:
-    axes.hist(
-        x, bins=_BINS, range=_range(x, w_bar), weights=w_bar, density=True, color=INK, alpha=0.8
-    )
+def marginal(axes: Axes, x: np.ndarray, w_bar: np.ndarray, name: str, *, colour: str = INK) -> None:
+    """A weighted histogram, with a line at the mean."""
+    limits = weighted_range(x, w_bar)
+    axes.hist(x, bins=_BINS, range=limits, weights=w_bar, density=True, color=colour, alpha=0.8)
     axes.axvline(float(w_bar @ x), color=QUIET, linewidth=1)
     axes.set(title=name, yticks=[])
     axes.spines["left"].set_visible(False)
 
 
-def _range(x: np.ndarray, w_bar: np.ndarray) -> tuple[float, float]:
+def weighted_range(x: np.ndarray, w_bar: np.ndarray) -> tuple[float, float]:
     """Where all but a thousandth of the weight is: one far particle must not squeeze the rest into
     a bin.
     """

@@ -140,6 +140,15 @@ def particle_keys(key: Key, num: int) -> Key:
 def hold(tree: T) -> T:
     """The same density, kernel or any other tree with its parameters held: the level that it stands
     in gives them no gradient.
+
+    Args:
+        tree: a density, a kernel, or any other pytree.
+
+    Example:
+        ```python
+        held = nvi.hold(nvi.DiagonalNormal(jnp.zeros(1), 1.0))
+        jax.grad(lambda m: nvi.hold(m).log_gamma(jnp.ones(1)))(held).loc  # zero
+        ```
     """
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(stop_gradient(arrays), rest)

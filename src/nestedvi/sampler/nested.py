@@ -30,7 +30,18 @@ __all__ = ["NestedSampler", "Shared", "Stacked", "level_arrays", "restart"]
 
 
 class Stacked(eqx.Module):
-    """K-1 transitions of one class, each with parameters of its own, on a leading axis."""
+    """K-1 transitions of one class, each with parameters of its own, on a leading axis.
+
+    Args:
+        transition: K − 1 transitions as `nvi.stack` makes them: every array has a leading axis K −
+            1.
+
+    Example:
+        ```python
+        moves = nvi.stack(jax.random.key(0), lambda key: nvi.PlanarFlow(2, 4, key=key), 7)
+        nvi.Stacked(moves)
+        ```
+    """
 
     transition: AbstractTransition
 
@@ -47,7 +58,17 @@ class Stacked(eqx.Module):
 
 
 class Shared(eqx.Module):
-    """One transition used at every one of `num` levels (amortised over levels)."""
+    """One transition used at every one of `num` levels (amortised over levels).
+
+    Args:
+        transition: what happens at every level.
+        num: K − 1.
+
+    Example:
+        ```python
+        nvi.Shared(nvi.RandomWalk(0.5), 7)
+        ```
+    """
 
     transition: AbstractTransition
     num: int = eqx.field(static=True)
@@ -58,6 +79,21 @@ class NestedSampler(eqx.Module):
 
     `transitions` is `Stacked`, `Shared`, or a tuple of unequal transitions; `resampling` is one
     rule, or a tuple of K-1.
+
+    Args:
+        initial: q_1, a density that can be sampled or a NumPyro distribution.
+        path: γ_1 … γ_K.
+        transitions: `nvi.Stacked`, `nvi.Shared`, or a tuple of K − 1 unequal transitions.
+        resampling: one rule, or a tuple of K − 1; never unless given.
+
+    Example:
+        ```python
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(initial, nvi.targets.ring(), nvi.LinearSchedule(4))
+        move = nvi.RandomWalk(step_size=1.0, steps=5)
+        sampler = nvi.NestedSampler(initial, path, nvi.Shared(move, 3), nvi.Resampling(when=0.5))
+        sampler.num_levels
+        ```
     """
 
     initial: AbstractSampleable
@@ -189,5 +225,20 @@ def level_arrays(sampler: NestedSampler) -> tuple[PyTree, Callable[[PyTree], Lev
 def restart(sampler: NestedSampler, i: int) -> NestedSampler:
     """The i-th of samplers that were built and trained side by side (`nvi.stack`,
     `nvi.fit(restarts=…)`).
+
+    Args:
+        sampler: with a leading axis of restarts on every array.
+        i: which one.
+
+    Example:
+        ```python
+        def make(key):
+            initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+            target = nvi.targets.ring()
+            return nvi.build(key, "avo", target=target, initial=initial, num_levels=3).sampler
+
+        several = nvi.stack(jax.random.key(0), make, 4)
+        one = nvi.restart(several, 2)
+        ```
     """
     return at_level(sampler, i)

@@ -4,7 +4,6 @@ Levels of one kind run in a scan (parameters stacked on a leading axis); unequal
 loop around the same function. It refuses to judge what a run is worth: that is `checks`'.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, on, put
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
@@ -63,7 +63,18 @@ def level_info(
 class Run(NamedTuple):
     """A run: weighted particles for γ_K, what each level reported (leading axis K), who descends
     from whom, on request the particles of every level before resampling, the log weights of all
-    that the first level drew, and which of those draws went on to the second level."""
+    that the first level drew, and which of those draws went on to the second level.
+
+    Example:
+        ```python
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(initial, nvi.targets.ring(), nvi.LinearSchedule(3))
+        moves = nvi.Shared(nvi.RandomWalk(1.0), 2)
+        sampler = nvi.NestedSampler(initial, path, moves, nvi.Resampling())
+        result = nvi.run(jax.random.key(0), sampler, 100)
+        result.log_Z_hat, result.ess, result.num_ancestors, result.info.kl_reverse
+        ```
+    """
 
     particles: Particles
     info: LevelInfo
@@ -101,22 +112,32 @@ def run(
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
     Compiled at the first call.
 
-    **Arguments:**
+    Args:
+        key: randomness of the run.
+        sampler: with its parameters as they are.
+        num_particles: S, at every level.
+        history: keeps the particles of every level (as a stack, or as a tuple when levels differ in
+            shape).
+        draws: how many particles the first level draws for each that goes on to the second. Where
+            the moves are dear and q_1 is cheap, many draws from it make the first level's weights
+            matter less. Those that go on are chosen systematically by weight, and log Ẑ is that of
+            all.
+        devices: a number, a list or a mesh along `particles` over which the one population is laid
+            out. Its arrays stay there; `nvi.devices.gather` brings them to one device.
 
-    - `history`: keeps the particles of every level (as a stack, or as a tuple when levels differ in
-      shape).
-    - `draws`: how many particles the first level draws for each that goes on to the second. Where
-      the moves are dear and q_1 is cheap, many draws from it make the first level's weights matter
-      less. Those that go on are chosen systematically by weight, and log Ẑ is that of all.
-    - `devices`: a number, a list or a mesh along `particles` over which the one population is laid
-      out. Its arrays stay there; `nvi.devices.gather` brings them to one device.
+    Example:
+        ```python
+        initial = nvi.DiagonalNormal(jnp.zeros(2), 5.0)
+        path = nvi.Annealing(initial, nvi.targets.ring(), nvi.LinearSchedule(3))
+        moves = nvi.Shared(nvi.RandomWalk(1.0), 2)
+        sampler = nvi.NestedSampler(initial, path, moves, nvi.Resampling())
+        result = nvi.run(jax.random.key(0), sampler, 100)
+        print(result.log_Z_hat, result.ess)
+        ```
     """
-    num_particles, draws = operator.index(num_particles), operator.index(draws)
-    if num_particles < 1 or draws < 1:
-        raise ValueError(
-            f"A run needs at least one particle and one draw for each; got {num_particles} and"
-            f" {draws}."
-        )
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
+    num_particles, draws = check_whole("num_particles", num_particles), check_whole("draws", draws)
     mesh = as_mesh(devices, "particles")
     if mesh is None:
         return _run(key, sampler, num_particles, bool(history), draws)

@@ -7,18 +7,18 @@ It refuses to know temperatures and weights.
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from nestedvi._types import Key, Scalar
+from nestedvi._types import Scalar
 from nestedvi.fitting.directions import whiten
 from nestedvi.fitting.mixtures import bulk_root
-from nestedvi.kernels.hmc import hamiltonian_step
+from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.kernels.mcmc import metropolis
 
 __all__ = ["AbstractMove", "HamiltonianMove", "Moved", "RandomWalkMove"]
@@ -50,10 +50,16 @@ class AbstractMove(eqx.Module):
         """A root of the metric, from the particles; on the host."""
 
     @abc.abstractmethod
+    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+        """All that is random in a move of each of `num` particles; on the host, so that no
+        generator of random numbers is compiled.
+        """
+
+    @abc.abstractmethod
     def __call__(
-        self, key: Key, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
     ) -> Moved:
-        """One move."""
+        """One move of one particle."""
 
     @abc.abstractmethod
     def first_step_size(self, dim: int) -> float:
@@ -80,10 +86,13 @@ class HamiltonianMove(AbstractMove):
     def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
         return bulk_root(z)
 
+    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+        return noise_on_host(rng, num, dim, dtype)
+
     def __call__(
-        self, key: Key, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
     ) -> Moved:
-        moved = hamiltonian_step(key, z, log_gamma, step_size, root, self.leaps)
+        moved = hamiltonian_step(noise, z, log_gamma, step_size, root, self.leaps)
         return Moved(moved.z, moved.acceptance, moved.tuned)
 
     def first_step_size(self, dim: int) -> float:
@@ -112,21 +121,27 @@ class RandomWalkMove(AbstractMove):
     def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
         return whiten(z)[1]
 
+    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+        shape = (num, self.steps)
+        return (
+            rng.standard_normal((*shape, dim)).astype(dtype),
+            np.exp(0.7 * rng.standard_normal(shape)).astype(dtype),
+            np.log1p(-rng.uniform(size=shape)).astype(dtype),
+        )
+
     def __call__(
-        self, key: Key, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
     ) -> Moved:
-        def step(state, key):
+        def step(state, noise):
             z, log_z = state
-            key_noise, key_size, key_accept = jax.random.split(key, 3)
-            size = step_size * jnp.exp(0.7 * jax.random.normal(key_size, dtype=z.dtype))
-            proposal = z + size * (root @ jax.random.normal(key_noise, z.shape, z.dtype))
+            eps, factor, log_uniform = noise
+            proposal = z + step_size * factor * (root @ eps)
             # Outside of the support a density may be NaN: no mass.
             log_proposal = jnp.nan_to_num(log_gamma(proposal), nan=-jnp.inf, neginf=-jnp.inf)
-            z, log_z, accept = metropolis(key_accept, z, log_z, proposal, log_proposal)
+            z, log_z, accept = metropolis(log_uniform, z, log_z, proposal, log_proposal)
             return (z, log_z), accept
 
-        keys = jax.random.split(key, self.steps)
-        (z, _), accepted = jax.lax.scan(step, (z, log_gamma(z)), keys)
+        (z, _), accepted = jax.lax.scan(step, (z, log_gamma(z)), noise)
         return Moved(z, jnp.mean(accepted.astype(z.dtype)), jnp.ones((), z.dtype))
 
     def first_step_size(self, dim: int) -> float:

@@ -1,34 +1,29 @@
-"""Adaptive tempered SMC: from a base q_1 to a target γ along γ_β = q_1^{1-β} γ^β.
+"""Tempered SMC: from a base q_1 to a target γ along γ_β = q_1^{1-β} γ^β.
 
-Each temperature keeps a given share of the effective sample size, resampling is systematic, and the
-move is an argument. The loop over temperatures runs on the host: what is compiled is one program
-that draws and one that moves, whatever happens in between. It learns nothing, and since
-temperatures, metric and step sizes come from the same particles, Ẑ is only nearly unbiased: for a
-reported estimate freeze them first.
+An adaptive run finds its temperatures, metrics and step sizes from its own particles: each
+temperature keeps a given share of the effective sample size. Its Ẑ is therefore only nearly
+unbiased. What it found can be kept (`Tuned`) and followed by fresh particles in independent
+batches: their Ẑ is unbiased. Both are one loop, on the host, and the move is an argument. What
+particles do at a temperature is `population`'s.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.sharding import Mesh
+from jaxtyping import Float, Int
 
-from nestedvi._types import Key, Scalar
+from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.fitting.draws import draw_weighted, log_ratios
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import ess, log_Z_hat, normalise
-from nestedvi.paths.annealing import log_geometric
+from nestedvi.particles.weights import ess, log_Z_hat
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.moves import AbstractMove, HamiltonianMove
+from nestedvi.smc.population import Population
 
-__all__ = ["MAX_LEVELS", "Plan", "Tempering", "next_beta", "tempering"]
+__all__ = ["MAX_LEVELS", "Plan", "Tempering", "Tuned", "follow", "next_beta", "tempering"]
 
 MAX_LEVELS = 200
-# A particle whose own acceptance is below this is stuck.
-_REFUSED = 0.1
 _HAMILTONIAN = HamiltonianMove()
 
 
@@ -45,35 +40,66 @@ class Plan(NamedTuple):
     hot: int = 0
 
 
+class Tuned(NamedTuple):
+    """What no longer adapts: temperatures up to 1, and for each of them the number of moves, their
+    step size and the root of their metric.
+    """
+
+    betas: Float[np.ndarray, " levels"]
+    moves: Sequence[int]
+    step_sizes: Float[np.ndarray, " levels"]
+    roots: Sequence[Float[np.ndarray, "dim dim"]]
+
+
 class Tempering(NamedTuple):
     """A run from a base to the target.
 
-    `z` are equally weighted particles at the end, `history` those at the last temperature and after
-    every further round of moves (first axis). `base_share` is the ESS of importance sampling from
-    the base, as a share of the draws. `betas` and `step_sizes` have an entry a temperature;
-    `log_ratios` are log γ(z) − log q_1(z) at draws from the base and, after the moves, at each of
-    those temperatures. `log_Z_variance` is what the weights' spread at each temperature adds up to:
-    the variance of `log_Z_hat` if moves forget where particles came from. `stuck` is the share of
-    particles for which moves of the tuned size were, in the last round, all but sure to be refused.
-    `origins` counts the draws from the base that the particles descend from. `gradients` and
-    `values` are what was asked of the target for each particle.
+    `z` are particles at the end and `log_w` their log weights, batch after batch: Ẑ of a batch is
+    the mean of its weights. An adaptive run is one batch of equal weights. `history` are the
+    particles at the last temperature and after every further round of moves (first axis).
+    `base_share` is the ESS of importance sampling from the base, as a share of the draws, and
+    `drawn_log_w` are the draws' weights for the first temperature. `log_ratios` are log γ(z) −
+    log q_1(z) at draws from the base and, after the moves, at each temperature. `log_Z_variance` is
+    what the weights' spread at each temperature adds up to: the variance of `log_Z_hat` if moves
+    forget where particles came from. `stuck` is the share of particles for which moves of the tuned
+    size were, in the last round, all but sure to be refused. `origins` counts, for each batch, the
+    draws from the base that the particles descend from. `gradients` and `values` are what was asked
+    of the target for each particle.
     """
 
-    z: Float[Array, "particles dim"]
-    history: Float[Array, "rounds particles dim"]
-    log_Z_hat: float
+    z: Float[np.ndarray, "particles dim"]
+    log_w: Float[np.ndarray, "batches particles_of_batch"]
+    history: Float[np.ndarray, "rounds particles dim"]
     log_Z_variance: float
     base_share: float
-    beta: float
-    betas: Float[np.ndarray, " levels"]
-    step_sizes: Float[np.ndarray, " levels"]
+    drawn_log_w: Float[np.ndarray, " draws"]
+    tuned: Tuned
     log_ratios: Float[np.ndarray, "1+levels particles"]
     step_size: float
     root: Float[np.ndarray, "dim dim"]
     stuck: float
-    origins: int
+    origins: Int[np.ndarray, " batches"]
     gradients: int
     values: float
+
+    @property
+    def log_Z_hats(self) -> Float[np.ndarray, " batches"]:
+        """log Ẑ of every batch."""
+        return log_Z_hat(self.log_w)
+
+    @property
+    def log_Z_hat(self) -> float:
+        """log of the mean Ẑ."""
+        return float(log_Z_hat(self.log_Z_hats))
+
+    @property
+    def betas(self) -> Float[np.ndarray, " levels"]:
+        return self.tuned.betas
+
+    @property
+    def beta(self) -> float:
+        """The temperature that it reached."""
+        return float(self.tuned.betas[-1])
 
     @property
     def num_levels(self) -> int:
@@ -98,61 +124,116 @@ def next_beta(beta: float, log_ratio: np.ndarray, share: float) -> float:
     return max(low, beta + 1e-6)
 
 
-@eqx.filter_jit
-def _move(
-    key: Key,
-    base: AbstractSampleable,
-    target: AbstractDensity,
-    move: AbstractMove,
-    z: Float[Array, "particles dim"],
-    beta: Scalar,
-    step_size: Scalar,
-    root: Float[Array, "dim dim"],
-    count: Any,
-) -> Any:
-    """The particles after `count` moves each, the step size that the moves were tuned to, the share
-    of stuck particles, and the particles' log ratios.
-    """
-    num, base, target = z.shape[0], base.precomputed(), target.precomputed()
+class _Adapting:
+    """Finds the next temperature, the metric and the step size from the particles at hand."""
 
-    def log_density(z):
-        return log_geometric(beta, base.log_gamma(z) - base.log_Z, target.log_gamma(z))
+    # Batches are resampled at every temperature, whatever their ESS is.
+    rate, resample_below = 1.0, 2.0
 
-    def one(key, z, size):
-        return move(key, z, log_density, size, root)
+    def __init__(self, plan: Plan, move: AbstractMove, step_size: float | None):
+        self.plan, self.move, self.step_size = plan, move, step_size
+        # More draws than particles: an ESS of twice their number is enough for the first
+        # temperature. Still more make it more certain, not higher: moves at high temperatures are
+        # worth having.
+        self.share = max(2 / plan.draws, 1 / 12) if plan.draws > 2 else plan.ess_share
+        self.levels: list[tuple[float, int, np.ndarray]] = []
+        self.sizes: list[float] = []
+        self.rounds_left = plan.extra
 
-    def step(i, carry):
-        z, step_size, seen = carry
-        keys = jax.random.split(jax.random.fold_in(key, i), num)
-        moved = jax.vmap(one, (0, 0, None))(keys, z, step_size)
-        now = jnp.stack([moved.tuned * moved.acceptance, moved.tuned.astype(z.dtype)])
-        accepted, tuned = jnp.sum(now, axis=1)
-        factor = jnp.exp(accepted / jnp.maximum(tuned, 1) - move.acceptance)
-        return moved.z, step_size * factor, seen + now
+    def temperature(self, beta: float, log_ratio: np.ndarray) -> float | None:
+        if beta < 1 and len(self.levels) < MAX_LEVELS:
+            share, self.share = self.share, self.plan.ess_share
+            return next_beta(beta, log_ratio, share)
+        self.rounds_left -= 1
+        return beta if self.rounds_left >= 0 else None
 
-    start = z, step_size, jnp.zeros((2, num), z.dtype)
-    z, step_size, (accepted, tuned) = jax.lax.fori_loop(0, count, step, start)
-    stuck = jnp.mean((tuned > 1) & (accepted < _REFUSED * tuned), dtype=z.dtype)
-    return z, step_size, stuck, log_ratios(base, target, z)
+    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, np.ndarray]:
+        hot = len(self.levels) < self.plan.hot and beta < 1
+        count = 2 * self.plan.moves if hot else self.plan.moves
+        root = self.move.root(z.astype(np.float64))
+        if self.step_size is None:
+            self.step_size = self.move.first_step_size(z.shape[1])
+        if self.rounds_left == self.plan.extra:
+            self.levels.append((beta, count, root))
+        return count, self.step_size, root
 
+    def learn(self, step_size: float) -> None:
+        self.step_size = step_size
+        # Rounds after the last temperature improve its size.
+        self.sizes[len(self.levels) - 1 :] = [step_size]
 
-class _Weighted(NamedTuple):
-    """A reweighting: the next temperature, who goes on, and what it brings to log Ẑ."""
-
-    beta: float
-    picks: np.ndarray
-    log_factor: float
-    variance: float
+    def tuned(self) -> Tuned:
+        betas, counts, roots = zip(*self.levels, strict=True)
+        return Tuned(np.array(betas), counts, np.array(self.sizes), roots)
 
 
-def _reweight(
-    rng: np.random.Generator, beta: float, log_ratio: np.ndarray, share: float, num: int
-) -> _Weighted:
-    new = next_beta(beta, log_ratio, share)
-    log_w = (new - beta) * log_ratio
-    picks = systematic(rng.uniform(), normalise(log_w), num)
-    variance = 1 / max(float(ess(log_w)), 1.0) - 1 / len(log_w)
-    return _Weighted(new, picks, float(log_Z_hat(log_w)), variance)
+class _Following:
+    """Temperatures, metrics and step sizes that were found before."""
+
+    rate = 0.0
+
+    def __init__(self, tuned: Tuned, resample_below: float):
+        self._tuned, self._at, self.resample_below = tuned, -1, resample_below
+
+    def temperature(self, beta: float, log_ratio: np.ndarray) -> float | None:
+        self._at += 1
+        return float(self._tuned.betas[self._at]) if self._at < len(self._tuned.betas) else None
+
+    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, np.ndarray]:
+        _, moves, sizes, roots = self._tuned
+        return moves[self._at], float(sizes[self._at]), roots[self._at]
+
+    def learn(self, step_size: float) -> None:
+        pass
+
+    def tuned(self) -> Tuned:
+        return self._tuned
+
+
+def _run(
+    key: Key, now: Population, guide: _Adapting | _Following, num: int, batches: int, draws: int
+) -> Tempering:
+    """From the base to the last temperature that the guide names."""
+    keys = split_on_host(key, 2)
+    rng, beta, move = generator(keys[0]), 0.0, now.move
+    key_draw, *keys = split_on_host(keys[1], 1 + 2 * MAX_LEVELS)
+    now.draw(key_draw, num, batches, draws)
+    base_share = float(ess(now.log_ratio)) / len(now.log_ratio)
+    ratios, history = [now.log_ratio[:num]], [now.z]
+    drawn_log_w: np.ndarray | None = None
+    while (new := guide.temperature(beta, now.log_ratio)) is not None:
+        if new > beta or drawn_log_w is None:
+            now.reweight(new - beta)
+            drawn_log_w = now.log_w.reshape(-1) if drawn_log_w is None else drawn_log_w
+            now.resample(rng, num // batches, guide.resample_below)
+            history.clear()
+        else:
+            ratios.pop()
+        beta = new
+        count, size, root = guide.tune(beta, now.z)
+        if count:
+            guide.learn(now.step(keys.pop(), beta, count, size, root, guide.rate))
+        ratios.append(now.log_ratio)
+        history.append(now.z)
+    tuned = guide.tuned()
+    assert drawn_log_w is not None
+    return Tempering(
+        z=now.z,
+        log_w=now.log_w,
+        history=np.stack(history),
+        log_Z_variance=now.variance,
+        base_share=base_share,
+        drawn_log_w=drawn_log_w,
+        tuned=tuned,
+        log_ratios=np.stack(ratios),
+        step_size=float(tuned.step_sizes[-1]),
+        root=move.root(now.z.astype(np.float64)) if guide.rate else tuned.roots[-1],
+        stuck=now.stuck,
+        origins=np.array([len(np.unique(row)) for row in now.origin.reshape(batches, -1)]),
+        gradients=now.counted * move.gradients,
+        # One for each draw, and one at each temperature or later round: the weights.
+        values=draws + len(ratios) - 2 + len(history) + now.counted * move.values,
+    )
 
 
 def tempering(
@@ -164,69 +245,41 @@ def tempering(
     num_particles: int,
     move: AbstractMove = _HAMILTONIAN,
     step_size: float | None = None,
+    piece: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Tempering:
-    """Runs from β = 0 to 1.
+    """An adaptive run from β = 0 to 1.
 
     Draws from the base need no moves, so there are `plan.draws` times as many: with more of them
     the first temperature can be higher, more of what the base seldom proposes is found, and the
-    particles that go on have fewer ancestors in common.
+    particles that go on have fewer ancestors in common. Moves are compiled for `piece` particles at
+    once, all of them unless it is given; the devices of a mesh share them.
     """
-    keys = split_on_host(key, MAX_LEVELS + plan.extra + 2)
-    rng = generator(keys[0])
-    drawn, log_w = draw_weighted(keys[1], base, target, plan.draws * num_particles)
-    log_ratio = np.asarray(log_w, np.float64)
-    base_share = float(ess(log_ratio)) / len(log_ratio)
-    # More draws than particles: an ESS of twice their number is enough for the first temperature.
-    # Still more make it more certain, not higher: moves at high temperatures are worth having.
-    share = max(2 / plan.draws, 1 / 12) if plan.draws > 2 else plan.ess_share
-    rung = _reweight(rng, 0.0, log_ratio, share, num_particles)
-    z, origin, dtype = drawn[rung.picks], rung.picks, drawn.dtype
-    size = move.first_step_size(z.shape[1]) if step_size is None else step_size
-    log_Z, variance, moves = rung.log_factor, rung.variance, 0
-    betas, ratios = [rung.beta], [log_ratio[:num_particles]]
-    sizes: list[float] = []
-    history: list[Any] = []
-    while True:
-        beta, k = betas[-1], len(betas)
-        count = 2 * plan.moves if k <= plan.hot and beta < 1 else plan.moves
-        root = move.root(np.asarray(z, np.float64))
-        z, size, stuck, log_w = _move(
-            keys[1 + k + len(history)],
-            base,
-            target,
-            move,
-            z,
-            jnp.asarray(beta, dtype),
-            jnp.asarray(size, dtype),
-            jnp.asarray(root, dtype),
-            count,
+    now = Population(base, target, move, piece or num_particles, mesh)
+    return _run(key, now, _Adapting(plan, move, step_size), num_particles, 1, plan.draws)
+
+
+def follow(
+    key: Key,
+    base: AbstractSampleable,
+    target: AbstractDensity,
+    tuned: Tuned,
+    *,
+    num_particles: int,
+    batches: int,
+    draws: int = 1,
+    resample_below: float = 0.5,
+    move: AbstractMove = _HAMILTONIAN,
+    piece: int | None = None,
+    mesh: Mesh | None = None,
+) -> Tempering:
+    """Fresh particles in independent batches along temperatures that are given: nothing adapts to
+    them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`. A
+    batch is resampled when its ESS is below a share, always if that is above one.
+    """
+    if num_particles % batches:
+        raise ValueError(
+            f"Batches are of one size: {num_particles} particles do not make {batches} of them."
         )
-        log_ratio, moves = np.asarray(log_w, np.float64), moves + count
-        sizes[k - 1 :], ratios[k:] = [float(size)], [log_ratio]
-        if beta >= 1 or k >= MAX_LEVELS:
-            history.append(z)
-            if len(history) > plan.extra:
-                break
-            continue
-        rung = _reweight(rng, beta, log_ratio, plan.ess_share, num_particles)
-        z, origin = z[rung.picks], origin[rung.picks]
-        log_Z, variance = log_Z + rung.log_factor, variance + rung.variance
-        betas.append(rung.beta)
-    return Tempering(
-        z=z,
-        history=jnp.stack(history),
-        log_Z_hat=log_Z,
-        log_Z_variance=variance,
-        base_share=base_share,
-        beta=betas[-1],
-        betas=np.array(betas),
-        step_sizes=np.array(sizes),
-        log_ratios=np.stack(ratios),
-        step_size=float(size),
-        root=move.root(np.asarray(z, np.float64)),
-        stuck=float(stuck),
-        origins=len(np.unique(origin)),
-        gradients=moves * move.gradients,
-        # One for each draw, and one at each temperature or later round: the weights.
-        values=plan.draws + len(betas) - 1 + len(history) + moves * move.values,
-    )
+    now = Population(base, target, move, piece or num_particles, mesh)
+    return _run(key, now, _Following(tuned, resample_below), num_particles, batches, draws)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["keep_compiled"]
+__all__ = ["keep_compiled", "user_folder"]
 
 
 def keep_compiled(folder: str | Path | None = None) -> Path:
@@ -15,7 +15,7 @@ def keep_compiled(folder: str | Path | None = None) -> Path:
     """
     chosen = jax.config.values["jax_compilation_cache_dir"]
     if folder is not None or chosen is None:
-        chosen = str(_user_folder() if folder is None else folder)
+        chosen = str(user_folder() if folder is None else folder)
         jax.config.update("jax_compilation_cache_dir", chosen)
         # Hundreds of small programs add up to seconds: all are kept.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -25,7 +25,8 @@ def keep_compiled(folder: str | Path | None = None) -> Path:
     return path
 
 
-def _user_folder() -> Path:
+def user_folder() -> Path:
+    """Where compiled programs of this user are kept."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestedvi" / "compiled"
     )

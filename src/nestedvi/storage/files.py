@@ -17,9 +17,21 @@ import jax
 import numpy as np
 
 from nestedvi.distributed import is_first
+from nestedvi.errors import CheckpointError
 
-__all__ = ["output_folder", "provenance", "to_json", "write_atomic", "write_json", "write_text"]
+__all__ = [
+    "check_writable",
+    "output_folder",
+    "provenance",
+    "reserve",
+    "to_json",
+    "write_atomic",
+    "write_json",
+    "write_text",
+]
 
+# As much as tells a full disk from one with room.
+_PROBE = 65_536
 _PACKAGES = ("nestedvi", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -40,22 +52,51 @@ def output_folder(path: str | Path) -> Path:
     return folder
 
 
+def check_writable(folder: Path) -> None:
+    """Makes the folder and writes to it, so that a long run does not find out at its first save."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reserve(folder, _PROBE)
+    except OSError as error:
+        raise CheckpointError(
+            f"Cannot write checkpoints to {folder}: {error.strerror}. Choose another folder."
+        ) from error
+
+
+def reserve(folder: Path, size: int) -> None:
+    """Raises `OSError` if the disk has no room for that many bytes; nothing stays."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.write(bytes(size))
+            file.flush()
+
+
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Calls `write` with a temporary name beside `path`, then renames it into place. Of several
     processes only the first one does.
     """
     if not is_first():
         return
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        # mkstemp makes files for their owner only; a result is an ordinary file.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            # A machine that stops must not leave the name of the new file with nothing in it.
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            # mkstemp makes files for their owner only; a result is an ordinary file.
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def to_json(content: Any) -> str:
@@ -90,8 +131,8 @@ def _plain(x: Any) -> Any:
     return x
 
 
-def provenance(seed: int) -> dict[str, Any]:
-    """What made a result: command, versions, device, seed."""
+def provenance(seed: int | None = None) -> dict[str, Any]:
+    """What made a result: command, versions, device, seed (None where it is not known)."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
     device = jax.devices()[0]
     return {

@@ -3,7 +3,7 @@
 It refuses targets whose log Z is not known.
 """
 
-from nestedvi.targets.bayesian import Brownian, LogisticRegression
+from nestedvi.targets.bayesian import Brownian, LogisticRegression, Seeds
 from nestedvi.targets.catalogue import TARGETS, Target, get_target, rotated
 from nestedvi.targets.classic import Funnel, ManyWell, Rings, TwoMoons, gmm40, ring, ring_modes
 
@@ -14,6 +14,7 @@ __all__ = [
     "LogisticRegression",
     "ManyWell",
     "Rings",
+    "Seeds",
     "Target",
     "TwoMoons",
     "get_target",

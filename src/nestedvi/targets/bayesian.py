@@ -1,17 +1,20 @@
-"""Targets that are posteriors: a Brownian motion with unknown scales, and a logistic regression.
+"""Targets that are posteriors: a Brownian motion with unknown scales, and logistic regressions.
 Their log Z stands in `catalogue`, not here.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import special
 
 from nestedvi._types import Scalar
 from nestedvi.densities.base import AbstractDensity, check_shape
-from nestedvi.targets.data import BROWNIAN_OBSERVED
+from nestedvi.targets.data import BROWNIAN_OBSERVED, SEEDS
 
-__all__ = ["Brownian", "LogisticRegression", "breast_cancer"]
+__all__ = ["Brownian", "LogisticRegression", "Seeds", "breast_cancer"]
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
@@ -56,6 +59,28 @@ class LogisticRegression(AbstractDensity):
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         check_shape(z, self.signed.shape[1:], "LogisticRegression")
         return jnp.sum(jax.nn.log_sigmoid(self.signed @ z)) + jnp.sum(_log_normal(z))
+
+
+class Seeds(AbstractDensity):
+    """Germination of seeds on 21 plates: a logistic regression with a random effect for each plate.
+
+    z = (log τ, a_0, a_1, a_2, a_12, b_1 … b_21) with τ ~ Gamma(0.01, 0.01), a ~ N(0, 10²) and
+    b_i ~ N(0, 1/τ); of n_i seeds r_i germinate, with the log odds
+    a_0 + a_1 x_1 + a_2 x_2 + a_12 x_1 x_2 + b_i.
+    """
+
+    def log_gamma(self, z: Float[Array, "26"]) -> Scalar:
+        check_shape(z, (26,), "Seeds")
+        log_tau, a, b = z[0], z[1:5], z[5:]
+        # Gamma(0.01, 0.01) in τ, then its derivative in log τ.
+        constant = 0.01 * np.log(0.01) - math.lgamma(0.01)
+        log_prior = constant + 0.01 * log_tau - 0.01 * jnp.exp(log_tau)
+        log_effects = -0.5 * b**2 * jnp.exp(log_tau) + 0.5 * log_tau - 0.5 * _LOG_2PI
+        r, n, x1, x2 = SEEDS.T
+        logits = a[0] + a[1] * x1 + a[2] * x2 + a[3] * x1 * x2 + b
+        log_seen = r * logits - n * jax.nn.softplus(logits) + np.log(special.binom(n, r))
+        log_prior += jnp.sum(_log_normal(a, 10.0)) + jnp.sum(log_effects)
+        return log_prior + jnp.sum(log_seen)
 
 
 def breast_cancer() -> LogisticRegression:

@@ -11,7 +11,7 @@ import numpy as np
 from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.errors import UnknownNameError
-from nestedvi.targets.bayesian import Brownian, breast_cancer
+from nestedvi.targets.bayesian import Brownian, Seeds, breast_cancer
 from nestedvi.targets.classic import Funnel, ManyWell, Rings, TwoMoons, gmm40, ring
 
 __all__ = ["TARGETS", "Target", "get_target", "rotated"]
@@ -54,6 +54,9 @@ TARGETS: dict[str, Target] = {
         -67.4941,
         "importance sampling, ± 0.0005",
         "logistic regression on scikit-learn's data",
+    ),
+    "seeds": Target(
+        Seeds, 26, -73.406179, "quadrature", "logistic regression with 21 random effects"
     ),
 }
 

@@ -4,7 +4,7 @@ would be another benchmark. Nothing is drawn or fetched here.
 
 import numpy as np
 
-__all__ = ["BROWNIAN_OBSERVED", "GMM40_MEANS"]
+__all__ = ["BROWNIAN_OBSERVED", "GMM40_MEANS", "SEEDS"]
 
 # 40 points drawn once, uniform on the square [−40, 40]².
 # fmt: off
@@ -27,5 +27,14 @@ BROWNIAN_OBSERVED = np.array([
     *[np.nan] * 10,
     -0.8786016, -0.83736074, -0.7384849, -0.8939254, -0.7774566,
     -0.70238715, -0.87771565, -0.51853573, -0.6948214, -0.6202789,
+])
+
+# Seeds that germinated on 21 plates (Crowder 1978, Table 3): how many of how many, the seed's
+# variety (0 or 1) and the root extract (0 or 1).
+SEEDS = np.array([
+    (10, 39, 0, 0), (23, 62, 0, 0), (23, 81, 0, 0), (26, 51, 0, 0), (17, 39, 0, 0),
+    (5, 6, 0, 1), (53, 74, 0, 1), (55, 72, 0, 1), (32, 51, 0, 1), (46, 79, 0, 1), (10, 13, 0, 1),
+    (8, 16, 1, 0), (10, 30, 1, 0), (8, 28, 1, 0), (23, 45, 1, 0), (0, 4, 1, 0),
+    (3, 12, 1, 1), (22, 41, 1, 1), (15, 30, 1, 1), (32, 51, 1, 1), (3, 7, 1, 1),
 ])
 # fmt: on

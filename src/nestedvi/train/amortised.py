@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_whole
 from nestedvi.devices import Devices, as_mesh, check_divides, num_along
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
@@ -221,26 +222,74 @@ def fit_amortised(
 ) -> AmortisedFit:
     """Trains a program over a data set.
 
-    **Arguments:**
+    Args:
+        key: the randomness of all steps.
+        program: an `eqx.Module` that makes a `NestedSampler` from one instance. Its floating-point
+            arrays are what is learned; write constants as Python numbers.
+        data: a pytree of arrays with a leading axis of instances, kept on the device.
+        objective: by default the reverse KL; its groups say which parts of the samplers pass
+            gradients to the program.
+        num_steps: updates.
+        num_particles: S, for each instance.
+        batch_size: instances a step, drawn at random.
+        optimiser: as in `fit`.
+        order: as in `fit`.
+        restarts: as in `fit`.
+        progress: as in `fit`.
+        checkpoint: as in `fit`.
+        checkpoint_seconds: as in `fit`.
+        average: as in `fit`.
+        max_nonfinite: as in `fit`. An instance with a non-finite gradient is left out of its batch
+            and counted in `dropped`.
+        devices: a number or a list of devices, which share the restarts if there are any, else the
+            instances of a batch; or a mesh with the axes `restarts`, `instances` and `particles`.
+            Every device holds all data.
 
-    - `program`: an `eqx.Module` that makes a `NestedSampler` from one instance. Its floating-point
-      arrays are what is learned; write constants as Python numbers.
-    - `data`: a pytree of arrays with a leading axis of instances, kept on the device.
-    - `objective`: by default the reverse KL; its groups say which parts of the samplers pass
-      gradients to the program.
-    - `batch_size`: instances a step, drawn at random.
-    - `devices`: a number or a list of devices, which share the restarts if there are any, else the
-      instances of a batch; or a mesh with the axes `restarts`, `instances` and `particles`. Every
-      device holds all data.
+    Example:
+        ```python
+        class Walk(nvi.AbstractStateSpaceModel):
+            def log_initial(self, z):
+                return dist.Normal(0.0, 1.0).log_prob(z)
 
-    The others are those of `fit`. An instance with a non-finite gradient is left out of its batch
-    and counted in `dropped`.
-    """
-    if num_steps < 1 or num_particles < 1 or batch_size < 1:
-        raise ValueError(
-            f"Training needs num_steps, num_particles and batch_size ≥ 1; got {num_steps},"
-            f" {num_particles} and {batch_size}."
+            def log_transition(self, z, z_prev):
+                return dist.Normal(z_prev, 1.0).log_prob(z)
+
+            def log_observation(self, x, z):
+                return dist.Normal(z, 0.5).log_prob(x)
+
+        class Step(eqx.Module):
+            log_scale: jax.Array
+
+            def __call__(self, z, context):
+                return dist.Normal(z, jnp.exp(self.log_scale))
+
+        class Program(eqx.Module):
+            step: Step
+
+            def __call__(self, xs):
+                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
+                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
+                return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
+
+        series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
+
+        objective = nvi.Objective("forward-kl", learn="forward")
+        fit = nvi.fit_amortised(
+            jax.random.key(1),
+            Program(Step(jnp.array(0.0))),
+            series,
+            objective,
+            num_steps=10,
+            num_particles=10,
+            batch_size=4,
         )
+        fit.program.step.log_scale
+        ```
+    """
+    check_key(key)
+    num_particles = check_whole("num_particles", num_particles)
+    batch_size = check_whole("batch_size", batch_size)
+    restarts = None if restarts is None else check_whole("restarts", restarts)
     objective = as_objective(objective)
     trainer = AmortisedTrainer(
         program, objective, data, optimiser, order, num_particles, batch_size, restarts, average

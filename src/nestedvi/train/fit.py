@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.devices import Devices, as_mesh, size_of
 from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.precision import in_full_precision
@@ -42,7 +43,21 @@ class Record(NamedTuple):
 class Fit(NamedTuple):
     """A trained sampler, the record of its training, how many updates each level's gradient spoilt,
     the seconds spent, and the median time of a step (NaN if nothing ran after the first chunk,
-    which compiles)."""
+    which compiles).
+
+    Example:
+        ```python
+        sampler, objective = nvi.build(
+            jax.random.key(0),
+            "nvi",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=3,
+        )
+        fit = nvi.fit(jax.random.key(1), sampler, objective, num_steps=20, num_particles=16)
+        fit.record.level_divergence.shape  # (20, 3)
+        ```
+    """
 
     sampler: NestedSampler
     record: Record
@@ -50,6 +65,22 @@ class Fit(NamedTuple):
     num_steps: int
     seconds: float
     step_seconds: float
+
+    def report(self, path: str | Path = "report.html", *, title: str = "Training") -> Path:
+        """Writes one page that opens in any browser, without a network: what every level's
+        divergence and ESS did from step to step. Returns the path.
+        """
+        # matplotlib takes a second to import: only those who look at a figure pay for it.
+        from nestedvi.plot.training import write_training_report
+
+        return write_training_report(
+            path,
+            self.record._asdict(),
+            skipped=self.skipped,
+            seconds=self.seconds,
+            step_seconds=self.step_seconds,
+            title=title,
+        )
 
 
 @in_full_precision
@@ -72,34 +103,50 @@ def fit(
 ) -> Fit:
     """Trains a sampler.
 
-    **Arguments:**
+    Args:
+        key: the randomness of all steps: each is folded from (key, step).
+        sampler: what is trained; it stays as it is, and a trained copy is returned.
+        objective: what to minimise over what; by default the reverse KL over forward and reverse
+            kernels.
+        num_steps: updates.
+        num_particles: S, the particles at every level.
+        optimiser: any optax optimiser; Adam with 1e-3 by default.
+        order: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K on
+            an accelerator).
+        restarts: train that many samplers side by side; `sampler` must then have been built with a
+            leading axis of that size on every array (`nvi.stack(key, make, restarts)`).
+        progress: True for a live bar, or an object with `start`, `update` and `stop`.
+        checkpoint: a folder. Training resumes from it if it holds a checkpoint, and saves to it
+            every `checkpoint_seconds`, at the end, and on Ctrl-C.
+        checkpoint_seconds: between two saves.
+        average: return the exponential moving average of the parameters with this decay (0.999,
+            say) instead of the last ones; it takes out the noise that a constant learning rate
+            leaves in them.
+        max_nonfinite: stop with an error after that many non-finite gradients in a row; each is
+            skipped and counted.
+        devices: a number or a list of devices, which share the restarts if there are any, else the
+            levels if the order is level-parallel, else the particles; or a mesh that says more
+            (`nvi.devices.mesh(restarts=2, levels=4)`). One device by default.
 
-    - `objective`: what to minimise over what; by default the reverse KL over forward and reverse
-      kernels.
-    - `num_particles`: S, the particles at every level.
-    - `optimiser`: any optax optimiser; Adam with 1e-3 by default.
-    - `order`: "sequential" (memory flat in K), "two-phase", or "level-parallel" (time flat in K
-      on an accelerator).
-    - `restarts`: train that many samplers side by side; `sampler` must then have been built with a
-      leading axis of that size on every array (`nvi.stack(key, make, restarts)`).
-    - `progress`: True for a live bar, or an object with `start`, `update` and `stop`.
-    - `checkpoint`: a folder. Training resumes from it if it holds a checkpoint, and saves to it
-      every `checkpoint_seconds`, at the end, and on Ctrl-C.
-    - `average`: return the exponential moving average of the parameters with this decay (0.999,
-      say) instead of the last ones; it takes out the noise that a constant learning rate leaves in
-      them.
-    - `max_nonfinite`: stop with an error after that many non-finite gradients in a row; each is
-      skipped and counted.
-    - `devices`: a number or a list of devices, which share the restarts if there are any, else the
-      levels if the order is level-parallel, else the particles; or a mesh that says more
-      (`nvi.devices.mesh(restarts=2, levels=4)`). One device by default.
-    """
-    objective = as_objective(objective)
-    if num_steps < 1 or num_particles < 1:
-        raise ValueError(
-            f"Training needs num_steps ≥ 1 and num_particles ≥ 1; got {num_steps} and"
-            f" {num_particles}."
+    Example:
+        ```python
+        sampler, objective = nvi.build(
+            jax.random.key(0),
+            "nvir-star",
+            target=nvi.targets.ring(),
+            initial=nvi.DiagonalNormal(jnp.zeros(2), 5.0),
+            num_levels=3,
         )
+        fit = nvi.fit(jax.random.key(1), sampler, objective, num_steps=20, num_particles=16)
+        trained = fit.sampler
+        ```
+    """
+    check_key(key)
+    check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
+    objective = as_objective(objective)
+    num_particles = check_whole("num_particles", num_particles)
+    num_steps = check_whole("num_steps", num_steps)
+    restarts = None if restarts is None else check_whole("restarts", restarts)
     trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
     trainer.use(devices)
     options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)

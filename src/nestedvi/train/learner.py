@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_kind
 from nestedvi.devices import num_along, on, put
 from nestedvi.train.fingerprint import describe_arrays, digest_arrays, probe_optimiser
 from nestedvi.train.placement import NO_LEVELS, Placement, level_axes_of_optimiser, no_levels
@@ -32,7 +33,12 @@ def as_optimiser(
     optimiser: optax.GradientTransformation | None,
 ) -> optax.GradientTransformation:
     """The optimiser that was given, or Adam."""
-    return optax.adam(1e-3) if optimiser is None else optimiser
+    if optimiser is None:
+        return optax.adam(1e-3)
+    check_kind(
+        "optimiser", optimiser, optax.GradientTransformation, "one of optax, optax.adam(1e-3) say"
+    )
+    return optimiser
 
 
 class Gradient(NamedTuple):

@@ -5,13 +5,12 @@ Steps run in compiled chunks of a fraction of a second. Every step's randomness 
 step), so that a resumed training continues as if never stopped. It refuses to know what is learned.
 """
 
-import signal
-import threading
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +18,23 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from nestedvi._types import Key
+from nestedvi.arguments import check_folder, check_number, check_whole
 from nestedvi.devices import to_host
 from nestedvi.distributed import agree, is_first, num_processes, one_sentence_if_lost
-from nestedvi.errors import CheckpointError, NonFiniteGradientError
+from nestedvi.errors import CheckpointError, NestedviWarning, NonFiniteGradientError
+from nestedvi.interrupts import Asked, interruptible, keeping, outside_of_jax
 from nestedvi.progress import as_reporter
-from nestedvi.storage.checkpoints import Checkpoints
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
+
+if TYPE_CHECKING:
+    from nestedvi.storage.checkpoints import Checkpoints
 
 __all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "train"]
 
 CHECKPOINT_SECONDS, MAX_NONFINITE = 60.0, 100
 _SECONDS_PER_CHUNK = 0.3
+_NOT_KEPT = "Nothing was kept; with checkpoint=… the same call would go on from the last one."
+_GO_ON = "Start all processes again: they go on from the last checkpoint in"
 
 
 class LoopOptions(NamedTuple):
@@ -57,73 +62,93 @@ class Training(NamedTuple):
 
 def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
     """Trains a learner for `options.num_steps` steps."""
-    if learner.average is not None and not 0 < learner.average < 1:
-        raise ValueError(f"The decay of an average is between 0 and 1; got {learner.average}.")
-    state = learner.start(key)
-    store = None
-    if options.checkpoint is not None:
+    if learner.average is not None:
+        check_number("average, the decay of a mean,", learner.average, above=0, below=1)
+    _check(options)
+    with outside_of_jax():
+        state = learner.start(key)
+        if options.checkpoint is None:
+            with one_sentence_if_lost(_NOT_KEPT):
+                return _loop(key, learner, _Reached(0, state, ()), None, options)
+        # Only those who keep checkpoints wait for orbax to be imported.
+        from nestedvi.storage.checkpoints import Checkpoints
+
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
-    goes_on = (
-        "Nothing was kept; with checkpoint=… the same call would go on from the last one."
-        if store is None
-        else f"Start all processes again: they go on from the last checkpoint in {store.folder}."
-    )
-    try:
-        with one_sentence_if_lost(goes_on):
-            return _loop(key, learner, state, store, options)
-    finally:
-        if store is not None:
-            store.close()
+        with (
+            closing(store),
+            keeping(f"{store.folder} is where the same command goes on"),
+            one_sentence_if_lost(f"{_GO_ON} {store.folder}."),
+        ):
+            return _loop(key, learner, _Reached(0, state, ()), store, options)
 
 
-@contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets an event instead of raising, so that no chunk is torn; a second one raises at
-    once.
+def _check(options: LoopOptions) -> None:
+    check_whole("num_steps", options.num_steps)
+    check_whole("max_nonfinite", options.max_nonfinite)
+    check_number("checkpoint_seconds", options.checkpoint_seconds, least=0)
+    check_folder("checkpoint", options.checkpoint)
+    as_reporter(options.progress)
+
+
+class _Reached(NamedTuple):
+    """How far a training is. One value, so that an interrupt between two statements never sees the
+    state of one step with the number of another; `records` are in the chunks that they came in.
     """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    previous = signal.getsignal(signal.SIGINT)
 
-    def handler(signum, frame):
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+    done: int
+    state: State
+    records: tuple[Any, ...]
+    seconds: float = 0.0
 
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextmanager
-def _stop_all_together(asked: threading.Event) -> Iterator[None]:
-    """A reporter of one process that is asked to stop stops all of them."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if num_processes() == 1:
-            raise
-        asked.set()
-
-
-class _History:
-    """The record of all steps so far, in the chunks they came in."""
-
-    def __init__(self):
-        self.parts: list[Any] = []
-
-    def add(self, info: Any, count: int) -> Any:
+    def after(self, state: State, info: Any, count: int, seconds: float) -> "_Reached":
         part = jax.tree.map(lambda x: x[:count], to_host(info))
-        self.parts.append(part)
-        return part
+        return _Reached(self.done + count, state, (*self.records, part), self.seconds + seconds)
 
-    def whole(self) -> Any:
-        self.parts = [jax.tree.map(lambda *xs: np.concatenate(xs), *self.parts)]
-        return self.parts[0]
+    def joined(self) -> "_Reached":
+        whole = jax.tree.map(lambda *xs: np.concatenate(xs), *self.records)
+        return self._replace(records=(whole,))
+
+
+class _Saver:
+    """Writes checkpoints where there is a folder for them. A disk that is full says so once in a
+    while; it does not end a training.
+    """
+
+    def __init__(
+        self, store: "Checkpoints | None", learner: AbstractLearner, every: float, done: int
+    ):
+        self._store, self._learner, self._every, self._done = store, learner, every, done
+        self._last = time.perf_counter()
+
+    @property
+    def since(self) -> float:
+        """Seconds since the last save."""
+        return time.perf_counter() - self._last
+
+    def is_due(self, since: float) -> bool:
+        return since > self._every
+
+    def lacks(self, done: int) -> bool:
+        """Whether that step is still to be saved."""
+        return self._store is not None and done > self._done
+
+    def save(self, reached: _Reached, then: str) -> None:
+        """Warns where it fails; `then` is what happens next."""
+        if self._store is None or not reached.records:
+            return
+        record, seconds = reached.records[0], np.array([reached.seconds])
+        try:
+            self._store.save(reached.done, (self._learner.whole(reached.state), record, seconds))
+            self._done = reached.done
+        except CheckpointError as error:
+            warnings.warn(f"{error} {then}", NestedviWarning, stacklevel=2)
+        self._last = time.perf_counter()
+
+    def where(self, done: int) -> str:
+        """How a sentence about a stop at that step ends."""
+        if self._store is None or self.lacks(done):
+            return ""
+        return f"; {self._store.folder} holds step {done}, the same call goes on from there"
 
 
 def _empty_record(learner: AbstractLearner, state: State, key: Key, steps: int) -> Any:
@@ -132,100 +157,140 @@ def _empty_record(learner: AbstractLearner, state: State, key: Key, steps: int) 
 
 
 def _resume(
-    store: Checkpoints, learner: AbstractLearner, state: State, key: Key
-) -> tuple[int, State, list[Any], float]:
+    store: "Checkpoints", learner: AbstractLearner, start: _Reached, key: Key, num_steps: int
+) -> _Reached:
     def template(step: int):
         return (
-            jax.tree.map(np.asarray, state),
-            _empty_record(learner, state, key, step),
+            jax.tree.map(np.asarray, start.state),
+            _empty_record(learner, start.state, key, step),
             np.zeros(1),
         )
 
     newest = store.restore(template)
     if newest is None:
-        return 0, state, [], 0.0
+        return start
     done, (state, record, seconds) = newest
-    return done, jax.tree.map(jnp.asarray, state), [record], float(seconds[0])
+    if done > num_steps:
+        raise CheckpointError(
+            f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask"
+            f" for at least {done}, or use another folder."
+        )
+    return _Reached(done, jax.tree.map(jnp.asarray, state), (record,), float(seconds[0]))
 
 
 def _loop(
     key: Key,
     learner: AbstractLearner,
-    state: State,
-    store: Checkpoints | None,
+    reached: _Reached,
+    store: "Checkpoints | None",
     options: LoopOptions,
 ) -> Training:
     num_steps, reporter = options.num_steps, as_reporter(options.progress if is_first() else False)
-    done, history, before = 0, _History(), 0.0
     if store is not None:
-        done, state, history.parts, before = _resume(store, learner, state, key)
-        if done > num_steps:
-            raise CheckpointError(
-                f"{store.folder} holds step {done}, past the num_steps = {num_steps} asked for. Ask"
-                f" for at least {done}, or use another folder."
-            )
-    state, inputs, there = learner.place(key, state)
-    stopping, count, began, saved = False, 8, time.perf_counter(), time.perf_counter()
-
-    def spent():
-        return before + time.perf_counter() - began
-
-    def save():
-        if store is not None:
-            store.save(done, (learner.whole(state), history.whole(), np.array([spent()])))
-
-    reporter.start(num_steps, done)
+        reached = _resume(store, learner, reached, key, num_steps)
+    saver = _Saver(store, learner, options.checkpoint_seconds, reached.done)
+    state, inputs, there = learner.place(key, reached.state)
+    reached = reached._replace(state=state)
+    count, pace, stopping = 8, _Pace(), False
+    reporter.start(num_steps, reached.done)
     try:
-        with _interruptible() as asked:
-            compiled, pace = False, []
-            while done < num_steps:
-                tick = time.perf_counter()
-                count = min(count, CHUNK, num_steps - done)
-                with learner.on_devices():
-                    state, info = jax.block_until_ready(
-                        learner.chunk(there, state, inputs, done, count)
-                    )
-                part, elapsed = history.add(info, count), time.perf_counter() - tick
-                done += count
-                _check_streak(learner, state, options.max_nonfinite)
-                if compiled or done == num_steps:
-                    with _stop_all_together(asked):
-                        reporter.update(
-                            done, steps_per_second=count / elapsed, **learner.measures(part)
+        with interruptible() as asked:
+            try:
+                while reached.done < num_steps:
+                    count = min(count, CHUNK, num_steps - reached.done)
+                    pace.begin()
+                    with learner.on_devices():
+                        state, info = jax.block_until_ready(
+                            learner.chunk(there, reached.state, inputs, reached.done, count)
                         )
-                # Clocks and signals differ between processes.
-                since = time.perf_counter() - saved
-                stopping, (elapsed, since) = agree(asked.is_set(), elapsed, since)
-                if compiled:
-                    pace.append(elapsed / count)
-                    count = max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
-                compiled = True
-                if since > options.checkpoint_seconds:
-                    save()
-                    saved = time.perf_counter()
-                if stopping and done < num_steps:
-                    where = (
-                        f"; {store.folder} holds step {done}, the same call goes on from there"
-                        if store is not None
-                        else ""
-                    )
-                    raise KeyboardInterrupt(f"stopped at step {done} of {num_steps}{where}")
-            save()
-    except KeyboardInterrupt:
-        # Ours, or a reporter's that was asked to stop: the state is that of the last whole chunk.
-        # One process alone cannot save what lies on several.
-        if history.parts and (stopping or num_processes() == 1):
-            save()
-        raise
+                    reached = reached.after(state, info, count, pace.tick(count))
+                    asked.unsaved = saver.lacks(reached.done)
+                    _check_streak(learner, state, options.max_nonfinite)
+                    if pace.known or reached.done == num_steps:
+                        measures = learner.measures(reached.records[-1])
+                        with _stop_all_together(asked):
+                            reporter.update(reached.done, steps_per_second=pace.rate, **measures)
+                    # Clocks and signals differ between processes.
+                    stopping, (elapsed, since) = agree(asked.is_set(), pace.elapsed, saver.since)
+                    count = pace.next_count(count, elapsed)
+                    if saver.is_due(since):
+                        reached = reached.joined()
+                        saver.save(reached, "Training goes on, and saving is tried again later.")
+                        asked.unsaved = saver.lacks(reached.done)
+                    if stopping and reached.done < num_steps:
+                        raise KeyboardInterrupt
+                reached = reached.joined() if reached.records else reached
+                saver.save(reached, "The training is complete and returned, but not saved.")
+            except KeyboardInterrupt as stop:
+                # Ours, or a reporter's that was asked to stop: what is saved is the last whole
+                # chunk. One process alone cannot save what lies on several.
+                reached = reached.joined() if reached.records else reached
+                if stopping or num_processes() == 1:
+                    saver.save(reached, "What was trained since the last checkpoint is lost.")
+                where = saver.where(reached.done)
+                text = str(stop) or f"stopped at step {reached.done} of {num_steps}"
+                raise KeyboardInterrupt(f"{text}{where}") from None
     finally:
         reporter.stop()
-    state = learner.whole(state)
-    record = history.whole() if history.parts else _empty_record(learner, state, key, 0)
-    step_seconds = float(np.median(pace)) if pace else float("nan")
+    state = learner.whole(reached.state)
+    record = reached.records[0] if reached.records else _empty_record(learner, state, key, 0)
     learned = learner.learned(state)
     if learner.placement is not None:
         learned = jax.tree.map(jnp.asarray, to_host(learned))
-    return Training(learned, record, to_host(state.skipped), done, spent(), step_seconds)
+    return Training(
+        learned,
+        record,
+        to_host(state.skipped),
+        reached.done,
+        reached.seconds,
+        pace.median,
+    )
+
+
+class _Pace:
+    """How fast chunks run, and how long the next one should be. The first one compiles."""
+
+    def __init__(self) -> None:
+        self._steps: list[float] = []
+        self._chunks, self._last = 0, time.perf_counter()
+
+    def begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def tick(self, count: int) -> float:
+        """A chunk ended: the seconds since the last one did, whatever was done in between."""
+        now = time.perf_counter()
+        self.elapsed, since, self._last = now - self._began, now - self._last, now
+        self.rate = count / self.elapsed
+        self._chunks += 1
+        if self.known:
+            self._steps.append(self.elapsed / count)
+        return since
+
+    @property
+    def known(self) -> bool:
+        return self._chunks > 1
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self._steps)) if self._steps else float("nan")
+
+    def next_count(self, count: int, elapsed: float) -> int:
+        """After a chunk of `count` that took so many seconds."""
+        if not self.known:
+            return count
+        return max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
+
+
+@contextmanager
+def _stop_all_together(asked: Asked) -> Iterator[None]:
+    """A reporter of one process that is asked to stop stops all of them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if num_processes() == 1:
+            raise
+        asked.set()
 
 
 def _check_streak(learner: AbstractLearner, state: State, max_nonfinite: int) -> None:

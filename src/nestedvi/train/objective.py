@@ -31,19 +31,28 @@ class Objective(eqx.Module):
     """A divergence at every level (`kind="nested"`) or a bound on log Z_K through all of them
     (`kind="bound"`).
 
-    - `divergence`: reverse KL by default; a name, or any `AbstractDivergence`.
-    - `learn`: the groups to optimise, of initial (q_1), forward (q_k), reverse (r_k) and path
-      (θ_k).
-    - `optimise`: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and
-      θ_{k-1} as proposal).
-    - `estimator`: "auto", or "pathwise" / "score" to force one gradient of q_k.
-    - `sticking_the_landing`: drop the part of the pathwise gradient whose mean is zero.
-    - `baseline`: subtract the leave-one-out mean in every score term. Without it the score term is
-      biased when particles are few, because the normaliser is estimated from the same particles.
-      With it that of reverse KL is not; other divergences keep a bias of order 1/S.
-    - `weights`: "normalised" incoming weights (NVI) or "uniform" (AVO).
+    Args:
+        divergence: "reverse-kl", "forward-kl", "chi-squared", "jensen-shannon", or any
+            `AbstractDivergence`.
+        kind: "nested" for a divergence at every level, "bound" for −log Ẑ itself, differentiated
+            pathwise through all levels; of the other arguments only `learn` matters to a bound.
+        learn: the groups to optimise, of initial (q_1), forward (q_k), reverse (r_k) and path
+            (θ_k).
+        optimise: "full", or "partial" for the right-hand side π̂ of each divergence only (q_k, and
+            θ_{k-1} as proposal).
+        estimator: "auto", or "pathwise" or "score" to force one gradient of q_k.
+        sticking_the_landing: drop the part of the pathwise gradient whose mean is zero.
+        baseline: subtract the leave-one-out mean in every score term. Without it the score term is
+            biased when particles are few, because the normaliser is estimated from the same
+            particles. With it that of reverse KL is not; other divergences keep a bias of order
+            1/S.
+        weights: "normalised" incoming weights (NVI) or "uniform" (AVO).
 
-    A bound is −log Ẑ itself, differentiated pathwise: of all these only `learn` matters to it.
+    Example:
+        ```python
+        nvi.Objective("forward-kl", learn=["forward", "path"])
+        nvi.Objective(kind="bound", learn="forward")
+        ```
     """
 
     kind: Literal["nested", "bound"] = eqx.field(static=True)

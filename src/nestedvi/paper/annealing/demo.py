@@ -19,6 +19,7 @@ from nestedvi.particles.weights import normalise
 from nestedvi.plot.figures import annealing_figure, save_figure
 from nestedvi.sampler.run import run
 from nestedvi.storage.files import output_folder, provenance, write_json
+from nestedvi.storage.locks import locked
 from nestedvi.targets import TARGETS, ring, ring_modes
 from nestedvi.train.fit import fit
 
@@ -40,8 +41,15 @@ class DemoConfig:
 
 
 def run_demo(config: DemoConfig, out: str | Path, *, progress: Any = False) -> dict[str, Any]:
-    """Trains, evaluates, writes `demo.json` and `demo.png`, and returns what `demo.json` holds."""
+    """Trains, evaluates, writes `demo.json` and `demo.png`, and returns what `demo.json` holds. One
+    process at a time works in a folder.
+    """
     folder = output_folder(out)
+    with locked(folder / ".lock", f"The output folder {folder}"):
+        return _run_demo(config, folder, progress)
+
+
+def _run_demo(config: DemoConfig, folder: Path, progress: Any) -> dict[str, Any]:
     key_build, key_fit, key_eval, key_draw = jax.random.split(jax.random.key(config.seed), 4)
     method = get_method(config.method)
     initial = DiagonalNormal(jnp.zeros(2), config.initial_scale)

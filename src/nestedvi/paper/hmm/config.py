@@ -111,7 +111,9 @@ class HMMConfig:
             )
         if min(self.iterations, self.test_instances, self.particles, self.references) < 1:
             raise ValueError(
-                "Iterations, test instances, references and particles must be at least 1."
+                "Iterations, test instances, references and particles must be at least 1; got"
+                f" {self.iterations}, {self.test_instances}, {self.references} and"
+                f" {self.particles}."
             )
 
 

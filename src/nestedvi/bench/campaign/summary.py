@@ -1,0 +1,162 @@
+"""What the runs of a campaign add up to. It only counts.
+
+A failure is an error above max(0.1, 4 standard errors). It is silent if the diagnosis is empty. An
+improper posterior that is answered without a word is a silent failure as well, and so is an answer
+that does not say what it must.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["failed", "silent", "summarise_campaign", "summarise_target", "warned"]
+
+Row = dict[str, Any]
+_LEAST, _ERRORS = 0.1, 4.0
+_COVERAGES = (1, 2, 3)
+_WITHIN = 1.5
+
+
+def answered(row: Row) -> bool:
+    return "refused" not in row and "skipped" not in row
+
+
+def failed(row: Row) -> bool:
+    """Whether an answer is wrong by more than its standard error allows."""
+    if not answered(row):
+        return False
+    if row["error"] is None:
+        return True
+    stderr = np.nan_to_num(row["stderr"] or 0.0)
+    return not abs(row["error"]) <= max(_LEAST, _ERRORS * stderr)
+
+
+def unsaid(row: Row) -> bool:
+    """Whether what has to be said is missing."""
+    word = row.get("must_say") or ""
+    return answered(row) and not any(word in sentence for sentence in row["diagnosis"] or [""])
+
+
+def silent(row: Row) -> bool:
+    return answered(row) and ((failed(row) and not row["diagnosis"]) or unsaid(row))
+
+
+def warned(row: Row) -> bool:
+    """Whether a good answer is warned of, by more than what it has to say."""
+    word = row.get("must_say") or ""
+    others = [sentence for sentence in row.get("diagnosis", []) if not word or word not in sentence]
+    return answered(row) and not failed(row) and bool(others)
+
+
+def refused_wrongly(row: Row) -> bool:
+    """An improper posterior is refused rightly."""
+    return "refused" in row and row.get("log_Z_true") is not None
+
+
+def _coverage(scores: np.ndarray) -> dict[str, float | None]:
+    """The shares within one, two and three standard errors."""
+    found = np.abs(scores[np.isfinite(scores)])
+    return {
+        f"within_{k}": float(np.mean(found <= k)) if found.size else None for k in _COVERAGES
+    } | {"count": float(found.size)}
+
+
+def log_Z_scores(rows: Sequence[Row]) -> np.ndarray:
+    """Errors in standard errors, of answers that are not warned of."""
+    return np.array(
+        [
+            row["error"] / row["stderr"]
+            for row in rows
+            if answered(row) and row["error"] is not None and row["stderr"] and not row["diagnosis"]
+        ]
+    )
+
+
+def mean_scores(rows: Sequence[Row]) -> np.ndarray:
+    return np.array(
+        [
+            (m["mean"] - m["true"]) / m["stderr"]
+            for row in rows
+            if answered(row) and not row["diagnosis"]
+            for m in row["means"]
+        ]
+    )
+
+
+def ess_ratios(rows: Sequence[Row]) -> np.ndarray:
+    """ESS over what the spread of the means between runs says it is, for each coordinate of one
+    target and method.
+    """
+    runs = [row for row in rows if answered(row) and row["means"] and not row["diagnosis"]]
+    if len(runs) < 5:
+        return np.zeros(0)
+    means = np.array([[m["mean"] for m in row["means"]] for row in runs])
+    sds = np.array([np.nan if m["sd"] is None else m["sd"] for m in runs[0]["means"]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        real = sds**2 / means.var(axis=0, ddof=1)
+    ratios = np.mean([row["ess"] for row in runs]) / real
+    return ratios[np.isfinite(ratios)]
+
+
+def summarise_target(rows: Sequence[Row]) -> Row:
+    """Of one target and method."""
+    done = [row for row in rows if answered(row)]
+    errors = np.array([row["error"] for row in done if row["error"] is not None], dtype=float)
+    ratios = ess_ratios(rows)
+    return {
+        "target": rows[0]["target"],
+        "method": rows[0]["method"],
+        "runs": len(rows),
+        "skipped": any("skipped" in row for row in rows),
+        "mean_error": float(errors.mean()) if errors.size else None,
+        "mean_error_stderr": (
+            float(errors.std(ddof=1) / np.sqrt(errors.size)) if errors.size > 1 else None
+        ),
+        "mean_abs_error": float(np.abs(errors).mean()) if errors.size else None,
+        "worst_error": float(errors[np.argmax(np.abs(errors))]) if errors.size else None,
+        "median_stderr": float(np.median([row["stderr"] for row in done])) if done else None,
+        "failed": sum(map(failed, rows)),
+        "silent": sum(map(silent, rows)),
+        "warned_good": sum(map(warned, rows)),
+        "refused": sum("refused" in row for row in rows),
+        "ess_ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios.size else None,
+        "seconds": float(np.median([row["seconds"] for row in rows if "seconds" in row] or [0.0])),
+    }
+
+
+def summarise_campaign(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of all runs, and of each target and method; by method as well."""
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["target"], row["method"]), []).append(row)
+    methods = sorted({row["method"] for row in rows})
+    return {
+        "all": _totals(rows),
+        "methods": {m: _totals([row for row in rows if row["method"] == m]) for m in methods},
+        "cells": [summarise_target(cell) for cell in cells.values()],
+    }
+
+
+def _totals(rows: Sequence[Row]) -> dict[str, Any]:
+    good = [row for row in rows if answered(row) and not failed(row)]
+    ratios = []
+    for cell in {(row["target"], row["method"]) for row in rows}:
+        ratios += list(ess_ratios([r for r in rows if (r["target"], r["method"]) == cell]))
+    return {
+        "targets": len({row["target"] for row in rows if "skipped" not in row}),
+        "runs": sum("skipped" not in row for row in rows),
+        "failed": sum(map(failed, rows)),
+        "silent": sum(map(silent, rows)),
+        "good": len(good),
+        "good_warned": sum(map(warned, rows)),
+        "good_warned_share": sum(map(warned, rows)) / len(good) if good else None,
+        "refused_wrongly": sum(map(refused_wrongly, rows)),
+        "refused_rightly": sum("refused" in row and not refused_wrongly(row) for row in rows),
+        "log_Z_coverage": _coverage(log_Z_scores(rows)),
+        "mean_coverage": _coverage(mean_scores(rows)),
+        "ess_ratios": len(ratios),
+        "ess_ratio_within_1.5": (
+            float(np.mean([1 / _WITHIN <= r <= _WITHIN for r in ratios])) if ratios else None
+        ),
+    }

@@ -1,0 +1,147 @@
+"""The user's density in double precision, and answers computed in single, made right by it.
+
+In single precision a log density of large terms (counts of 10⁵, many rows) is off by far more than
+the standard error of log Z. Where particles are of a density γ' that is the user's γ but for some
+rounding, log w + log γ − log γ' are proper weights for γ. Where rounding is no longer small beside
+one nat, two compiled programs do not even agree on γ', and all is computed again in double
+precision. Nothing here samples.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import PyTree
+
+from nestedvi._types import Key
+from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.densities.base import AbstractDensity, Density
+from nestedvi.fitting.draws import log_values
+from nestedvi.inference.answer import Answer, AnswerFunction, Request
+from nestedvi.inference.traced import trace
+from nestedvi.particles.weights import log_Z_hat, log_Z_hat_stderr
+from nestedvi.precision import double_precision
+
+__all__ = [
+    "RoundingError",
+    "answer_exactly",
+    "check_rounding",
+    "exact_target",
+    "in_double",
+    "make_exact",
+    "missing_values",
+]
+
+# Rounding of log γ in single precision that weights can mend: its standard deviation.
+_ROUNDING = 0.1
+# Fewer places without a number than this are chance of the edge of a support.
+_MISSING = 1e-3
+
+
+def in_double(density: AbstractDensity, like: PyTree) -> AbstractDensity | None:
+    """The density on vectors, traced in double precision; None where it already is, or where it
+    cannot be.
+    """
+    if jnp.result_type(float) == jnp.float64:
+        return None
+    with double_precision():
+        flat, unravel = ravel_pytree(jax.tree.map(lambda x: np.asarray(x, np.float64), like))
+        try:
+            traced = trace(lambda z: density.log_gamma(unravel(z)), flat)
+            value = jax.eval_shape(traced, flat)
+        except Exception:  # whatever the user's code raises: single precision it is
+            return None
+    return Density(traced) if value.dtype == jnp.float64 else None
+
+
+def exact_target(target: Pullback, exact: AbstractDensity | None) -> Pullback:
+    """The target in the same coordinates, in double precision where there is such a density. Use it
+    inside `double_precision`.
+    """
+    if exact is None:
+        return target
+    shift, matrix = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
+    return Pullback(exact, AffineMap(shift, matrix))
+
+
+class RoundingError(Exception):
+    """Single precision does not do for this density; `answer_exactly` turns to double."""
+
+
+def _rounding(request: Request, z: np.ndarray) -> np.ndarray:
+    """log γ in double less that in single precision, at particles in the user's coordinates."""
+    assert request.exact is not None
+    with double_precision():
+        exactly = log_values(request.exact, z.astype(np.float64))
+    rough = log_values(request.density, z)
+    with np.errstate(invalid="ignore"):
+        off = exactly - rough
+    # What has no mass in single precision was never a particle; what has none in double counts as
+    # none.
+    return np.where(np.isfinite(rough), np.where(np.isnan(off), -np.inf, off), 0.0)
+
+
+def _check(off: np.ndarray) -> None:
+    with np.errstate(invalid="ignore"):
+        if not np.std(off) < _ROUNDING:
+            raise RoundingError
+
+
+def check_rounding(request: Request, z: np.ndarray) -> None:
+    """Raises `RoundingError` if log γ of these particles, in the user's coordinates, is rounded by
+    more than weights can mend.
+    """
+    if request.exact is not None:
+        _check(_rounding(request, z))
+
+
+def answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answer:
+    """An answer for the density in double precision: by weights where single precision is all but
+    right, else with everything in double.
+    """
+    try:
+        return make_exact(answer(key, request), request)
+    except RoundingError:
+        assert request.exact is not None
+        with double_precision():
+            result = answer(key, replace(request, density=request.exact, exact=None, doubled=True))
+        return result._replace(exact=True)
+
+
+def make_exact(answer: Answer, request: Request) -> Answer:
+    """The answer with weights, log Z and its standard error for the density in double precision."""
+    if request.exact is None or answer.exact:
+        return answer
+    off = _rounding(request, np.asarray(answer.z))
+    _check(off)
+    log_w = np.asarray(answer.log_w, np.float64) + off
+    batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
+    before, after = (
+        np.array([log_Z_hat(w[batch == b]) for b in range(answer.num_batches)])
+        for w in (log_w - off, log_w)
+    )
+    shift = float(log_Z_hat(after) - log_Z_hat(before))
+    stderr = max(answer.log_Z_stderr, float(log_Z_hat_stderr(after)[1]))
+    if np.std(off) < 1e-3:
+        stderr = answer.log_Z_stderr
+    return answer._replace(log_w=log_w, log_Z=answer.log_Z + shift, log_Z_stderr=stderr, exact=True)
+
+
+def missing_values(answer: Answer, request: Request) -> tuple[str, ...]:
+    """A sentence if the density is NaN at places among the particles: differences of particles lead
+    from one to places as likely as not to be asked for.
+    """
+    z = np.asarray(answer.z, np.float64)
+    rng = np.random.default_rng(len(z))
+    one, other = rng.integers(len(z), size=(2, len(z)))
+    near = (z + 0.5 * (z[one] - z[other])).astype(np.asarray(answer.z).dtype)
+    share = float(np.mean(np.isnan(log_values(request.density, near))))
+    if share <= _MISSING:
+        return ()
+    return (
+        f"The log density is NaN at {100 * share:.2g} % of the places among the particles: they"
+        " count as no mass. If there should be some, log Z is too low; look for what overflows, or"
+        ' use jax.config.update("jax_enable_x64", True).',
+    )

@@ -1,0 +1,124 @@
+"""The benchmark's assembly with made-up answers; one real answer on made-up data is a slow test."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from nestedvi.bench.posteriordb import run as bench
+from nestedvi.bench.posteriordb.run import PosteriordbConfig, answer_posterior, bench_posteriordb
+from nestedvi.errors import DensityError
+from nestedvi.grid.limited import Outcome
+from nestedvi.inference.answer import Answer
+from nestedvi.inference.posterior import make_posterior
+from tests.helpers.stan_data import made_up_data
+
+NAMES = ("sblri-blr", "arma-arma11", "kidiq-kidscore_momhs")
+PARAMETERS = {
+    "sblri-blr": ["beta[1]", "beta[2]", "beta[3]", "sigma"],
+    "arma-arma11": ["mu"],
+    "kidiq-kidscore_momhs": ["sigma"],
+}
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    moments = [0.5, 1.0, -1.0, 0.5, 2.0]
+    references = {
+        name: {"draws": 100, "reference": dict.fromkeys(PARAMETERS[name], moments)}
+        for name in NAMES
+    }
+    (folder / "references.json").write_text(json.dumps(references))
+    for name in NAMES:
+        content = json.dumps(made_up_data(name.split("-")[0])).encode()
+        (folder / f"{name.split('-')[0]}.json.gz").write_bytes(gzip.compress(content))
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """`sample` without sampling: one model is refused, one answers once; and jobs in this
+    process."""
+    models = []
+
+    def sample(key, model, *, model_args):
+        models.append(model.__name__)
+        num = 200
+        if model.__name__ == "arma11":
+            raise DensityError("NaN came")
+        if models.count("cauchy_noise_regression") == 2:
+            raise DensityError("not again")
+        rng = np.random.default_rng(0)
+        samples = {"beta": rng.normal(0.5, 1, (num, 3)), "sigma": rng.normal(0.5, 1, num)}
+        remarks = ("The prior of 'beta' is improper: so.", "Doubtful.")
+        answer = Answer(np.zeros((num, 1)), np.zeros(num), -3.0, 0.01, num_batches=10)
+        return make_posterior(samples, answer, remarks)
+
+    def in_this_process(work, jobs, *, on_start, on_end, at_once, limit, within):
+        for job in jobs:
+            told = []
+            on_start(job.name)
+            try:
+                outcome = "done", work(*job.args, told.append)
+            except DensityError as error:
+                outcome = "failed", f"DensityError: {error}"
+            on_end(Outcome(job.name, *outcome, told[-1] if told else None, 1.0))
+
+    monkeypatch.setattr(bench, "sample", sample)
+    monkeypatch.setattr(bench, "run_limited", in_this_process)
+    return models
+
+
+def test_answers_refusals_and_what_is_kept(tmp_path, data, asked):
+    config, out = PosteriordbConfig(posteriors=NAMES), tmp_path / "out"
+    rows = bench_posteriordb(config, out, data_dir=data)["rows"]
+    assert [row["posterior"] for row in rows] == list(NAMES)
+    assert [row["state"] for row in rows] == ["answered", "refused", "answered"]
+    assert rows[0]["first"]["log_Z"] == -3.0 and rows[0]["second"]["cpu_seconds"] >= 0
+    assert rows[0]["first"]["diagnosis"] == ["Doubtful."]
+    assert rows[1]["refusal"] == "DensityError: NaN came"
+    assert rows[2]["first"]["log_Z"] is None, "an improper prior has no evidence"
+    assert rows[2]["second"] == {"refusal": "DensityError: not again"}
+    assert abs(rows[0]["first"]["worst_off_in_sds"]) < 0.3
+    written = json.loads((out / "posteriordb.json").read_text())
+    assert len(written["rows"]) == 3 and {"command", "versions", "device"} <= written.keys()
+    assert (out / "posteriordb.png").stat().st_size > 1000
+    assert "2 of 3 answered" in (out / "posteriordb.md").read_text()
+    before = len(asked)
+    bench_posteriordb(config, out, data_dir=data)
+    assert asked[before:] == ["arma11"], "answers are read back, what was refused is tried again"
+
+
+def test_rows_from_processes_that_were_stopped():
+    told = {"log_Z": 1.0}
+    assert bench.row_of(Outcome("arK-arK", "stopped", None, told, 5.0))["first"] == told
+    row = bench.row_of(Outcome("arK-arK", "stopped", None, None, 5.0))
+    assert (row["state"], row["refusal"]) == ("stopped", "no answer within 5 s")
+    assert bench.row_of(Outcome("arK-arK", "died", "lost", None, 5.0))["state"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"posteriors": ("arK",)}, "arK-arK"), ({"limit": 0.0}, "above zero")]
+)
+def test_what_is_wrong_is_said(given, said):
+    with pytest.raises(ValueError, match=said):
+        PosteriordbConfig(**given)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::nestedvi.errors.NestedviWarning")
+def test_a_real_answer_in_a_process(tmp_path, data):
+    """Coefficients of a regression on made-up data: the reference is least squares' own."""
+    x, y = (np.asarray(made_up_data("sblri")[name]) for name in ("X", "y"))
+    precision = x.T @ x
+    mean, cov = np.linalg.solve(precision, x.T @ y), np.linalg.inv(precision)
+    row = answer_posterior("sblri-blr", 0, data, 0)
+    for i in range(3):
+        found = row["parameters"][f"beta[{i + 1}]"]
+        assert abs(found["mean"] - mean[i]) < 0.3 * np.sqrt(cov[i, i])
+    config = PosteriordbConfig(posteriors=("sblri-blr",), limit=300.0)
+    (apart,) = bench_posteriordb(config, tmp_path / "out", data_dir=data)["rows"]
+    assert apart["state"] == "answered" and apart["first"]["log_Z"] == row["log_Z"]

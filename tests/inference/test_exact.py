@@ -1,0 +1,100 @@
+"""Answers made right in double precision, and places where the density is no number."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.special
+
+import nestedvi as nvi
+from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.densities.base import Density
+from nestedvi.fitting.draws import log_values
+from nestedvi.inference.answer import Answer, Request
+from nestedvi.inference.exact import exact_target, in_double, make_exact, missing_values
+from nestedvi.precision import double_precision
+
+
+def shifted(z):
+    """A constant that single precision rounds to a multiple of 64."""
+    return jnp.sum(-0.5 * z**2) + 1e9 + 10.0
+
+
+def test_the_density_is_traced_in_double_precision():
+    exact = in_double(Density(shifted), jnp.zeros(2))
+    with double_precision():
+        assert float(exact.log_gamma(jnp.ones(2))) == 1e9 + 9.0
+        target = exact_target(
+            Pullback(Density(shifted), AffineMap(jnp.ones(2), jnp.full(2, 2.0))), exact
+        )
+        expected = 1e9 + 10.0 - 9.0 + 2 * np.log(2)
+        assert float(target.log_gamma(jnp.ones(2))) == pytest.approx(expected, abs=1e-6)
+    assert jnp.result_type(float) == jnp.float32
+
+
+def test_a_density_that_insists_on_single_precision_has_none():
+    assert in_double(Density(lambda z: jnp.sum(z).astype(jnp.float32)), jnp.zeros(2)) is None
+
+
+def test_in_double_precision_there_is_nothing_to_do(x64):
+    assert in_double(Density(shifted), jnp.zeros(2)) is None
+
+
+def test_weights_become_those_of_the_exact_density():
+    """Equal weights for a density with noise ε(z): after it log w is −ε and Ẑ the mean of e^−ε."""
+    noise = lambda z: 0.05 * jnp.sin(40 * z[0])  # noqa: E731
+    z = np.random.default_rng(0).normal(size=(40, 1)).astype(np.float32)
+    with double_precision():
+        exact = Density(lambda z: -0.5 * z[0] ** 2)
+    rough = Density(lambda z: -0.5 * z[0] ** 2 + noise(z))
+    answer = Answer(z, np.full(40, 2.0), 2.0, 0.0001, num_batches=4)
+    request = Request(rough, 1, exact=exact)
+    after = make_exact(answer, request)
+    off = -np.asarray(jax.vmap(noise)(z), np.float64)
+    np.testing.assert_allclose(after.log_w, 2 + off, atol=1e-5)
+    assert after.log_Z == pytest.approx(2 + np.log(np.exp(off).mean()), abs=1e-5)
+    Z_hat = np.exp(off).reshape(4, 10).mean(axis=1)
+    stderr = Z_hat.std(ddof=1) / 2 / Z_hat.mean()
+    assert after.log_Z_stderr == pytest.approx(max(stderr, 0.0001), rel=1e-3) and after.exact
+
+
+def test_nan_among_the_particles_is_said():
+    z = np.random.default_rng(0).normal(size=(500, 2)).astype(np.float32)
+    answer = Answer(z, np.zeros(500), 0.0, 0.1)
+    holes = Density(lambda z: jnp.where(z[0] > 2.0, jnp.nan, -0.5 * jnp.sum(z**2)))
+    (sentence,) = missing_values(answer, Request(holes, 2))
+    assert "NaN at" in sentence and "no mass" in sentence
+    whole = Density(lambda z: -0.5 * jnp.sum(z**2))
+    assert missing_values(answer, Request(whole, 2)) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, within", [("auto", 0.01), ("smc", 0.06)])
+def test_counts_of_a_hundred_thousand(method, within):
+    """Gamma-Poisson in closed form: single precision alone is off by several nats."""
+    rng = np.random.default_rng(0)
+    y = rng.poisson(1e5, size=300)
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 2e-5))
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    a, b, total = 2.0, 2e-5, float(y.sum())
+    truth = (
+        a * np.log(b)
+        - scipy.special.gammaln(a)
+        + scipy.special.gammaln(a + total)
+        - (a + total) * np.log(b + len(y))
+        - scipy.special.gammaln(y + 1.0).sum()
+    )
+    posterior = nvi.sample(jax.random.key(0), model, model_args=(y,), method=method)
+    assert abs(posterior.log_Z - truth) < within
+
+
+def test_values_come_in_the_precision_of_the_particles():
+    z = np.full((3, 1), 0.1)
+    with double_precision():
+        values = log_values(Density(lambda z: z[0]), z)
+    np.testing.assert_array_equal(values, 0.1)
