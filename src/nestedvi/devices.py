@@ -36,12 +36,12 @@ __all__ = [
     "gather",
     "mesh",
     "num_along",
-    "on",
     "over_particles",
     "put",
     "size_of",
     "spread",
     "to_host",
+    "under",
 ]
 
 AXES = ("batches", "restarts", "instances", "particles", "levels")
@@ -119,7 +119,7 @@ def check_divides(num: int, what: str, devices: Mesh | None, axis: str) -> None:
         )
 
 
-def on(devices: Mesh | None) -> AbstractContextManager[Any]:
+def under(devices: Mesh | None) -> AbstractContextManager[Any]:
     """The context in which programs see the mesh."""
     return nullcontext() if devices is None else jax.set_mesh(devices)
 
@@ -226,7 +226,7 @@ def spread(
     rows = np.where(rows < num, rows, 0)
     items = jax.tree.map(lambda x: x[rows] if len(rows) > num else x, items)
     spec = PartitionSpec(axis) if axis in devices.axis_names else _WHOLE
-    with on(devices):
+    with under(devices):
         out = _spread(fn, axis, put(items, devices, spec), put(shared, devices), static)
     return jax.tree.map(lambda x: x[:num] if len(rows) > num else x, gather(out))
 

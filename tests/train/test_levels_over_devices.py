@@ -37,7 +37,7 @@ def test_rows_that_fill_up_change_nothing(step, key):
     """The same gradient, record and particles; their own gradients are zero."""
     sampler, population, filled, filled_population = step
     alone = eqx.filter_jit(level_parallel)(key, sampler, OBJECTIVE, 8, population)
-    with nvi.devices.on(nvi.devices.mesh(levels=1)):
+    with nvi.devices.under(nvi.devices.mesh(levels=1)):
         laid_out = eqx.filter_jit(level_parallel_over_devices)(
             key, filled, OBJECTIVE, 8, filled_population
         )

@@ -13,6 +13,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("x64")]
 
 @pytest.fixture(autouse=True)
 def over_two_devices():
-    with nvi.devices.on(nvi.devices.mesh(particles=2)):
+    with nvi.devices.under(nvi.devices.mesh(particles=2)):
         assert nvi.devices.num_along("particles") == 2
         yield

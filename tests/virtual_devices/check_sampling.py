@@ -124,7 +124,7 @@ def test_rejection_samplers_draw_the_same_numbers(key):
     mesh = nvi.devices.mesh(batches=8)
     close(nvi.devices.spread(draw, mesh, "batches", keys, concentration), alone)
     mesh = nvi.devices.mesh(particles=8)
-    with nvi.devices.on(mesh):
+    with nvi.devices.under(mesh):
         program = jax.jit(lambda k: draw(nvi.devices.over_particles(k), concentration))
         close(program(nvi.devices.put(keys, mesh)), alone)
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.arguments import check_key, check_kind, check_whole
-from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, on, put
+from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, put, under
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
@@ -142,7 +142,7 @@ def run(
     if mesh is None:
         return _run(key, sampler, num_particles, bool(history), draws)
     check_divides(num_particles, "num_particles", mesh, "particles")
-    with on(mesh):
+    with under(mesh):
         return _run(put(key, mesh), put(sampler, mesh), num_particles, bool(history), draws)
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_kind
-from nestedvi.devices import num_along, on, put
+from nestedvi.devices import num_along, put, under
 from nestedvi.train.fingerprint import describe_arrays, digest_arrays, probe_optimiser
 from nestedvi.train.placement import NO_LEVELS, Placement, level_axes_of_optimiser, no_levels
 
@@ -198,7 +198,7 @@ class AbstractLearner(abc.ABC):
 
     def on_devices(self) -> AbstractContextManager[Any]:
         """The context in which `chunk` runs."""
-        return on(None if self.placement is None else self.placement.mesh)
+        return under(None if self.placement is None else self.placement.mesh)
 
     def learned(self, state: State) -> PyTree:
         """The parameters that training returns: the last ones, or their average."""
