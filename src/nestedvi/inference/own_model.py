@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from nestedvi.distributed import is_first, num_processes
 from nestedvi.errors import DataError, UnknownNameError
 from nestedvi.inference.data_file import check_takes, load_data
 from nestedvi.inference.model_file import load_model
@@ -74,6 +75,8 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
         # A log density takes one particle; its data are bound by name as a model's are.
         model, kwargs = partial(model, **kwargs), {}
     folder = output_folder(out)
+    # Several processes would not come to the same stages together.
+    checkpoint = folder / "checkpoint"
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     with locked(folder / ".lock", f"The output folder {folder}"):
@@ -83,7 +86,7 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
             model_kwargs=kwargs,
             dim=dim,
             progress=progress,
-            checkpoint=folder / "checkpoint",
+            checkpoint=checkpoint if num_processes() == 1 else None,
             **options,
         )
         content = {
@@ -94,7 +97,8 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
         }
         written = write_posterior(folder, posterior, content)
         # All is written: what it was resumed from is no longer of use.
-        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
     return OwnModelRun(posterior, content, written)
 
 
