@@ -96,10 +96,3 @@ def test_a_lock_is_never_held_twice_while_files_come_and_go(tmp_path):
     for thread in threads:
         thread.join()
     assert max(most) == 1 and len(done) > 10
-
-
-def test_of_several_processes_only_the_first_locks(tmp_path, monkeypatch):
-    monkeypatch.setattr("nestedvi.storage.locks.is_first", lambda: False)
-    path = tmp_path / ".lock"
-    with locked(path, "The folder"):
-        assert not path.exists()

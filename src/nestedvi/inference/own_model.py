@@ -4,6 +4,7 @@ to know their formats.
 """
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,8 @@ def run_own_model(config: OwnModelConfig, out: str | Path, *, progress: Any = Fa
     checkpoint = folder / "checkpoint"
     names = ("method", "num_levels", "num_particles", "num_steps")
     options = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    with locked(folder / ".lock", f"The output folder {folder}"):
+    lock = locked(folder / ".lock", f"The output folder {folder}") if is_first() else nullcontext()
+    with lock:
         posterior = sample(
             jax.random.key(config.seed),
             model,

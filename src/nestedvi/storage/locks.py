@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nestedvi.distributed import is_first
 from nestedvi.errors import CheckpointError
 
 try:
@@ -100,10 +99,7 @@ def _holder(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Holds a `Lock` for the length of a block; of several processes the first one does."""
-    if not is_first():
-        yield
-        return
+    """Holds a `Lock` for the length of a block."""
     lock = Lock(path, what)
     try:
         yield
