@@ -132,7 +132,8 @@ def _search_modes(
     modes = find_modes(target, starts, most=_MOST_MODES)
     gradients, done = modes.gradients, 0
     if particles is not None and 0 < len(modes.z) < _MOST_MODES:
-        widths = np.exp(rng.uniform(*np.log(_SURVEY_WIDTHS), size=(_SURVEY, 1)))
+        low, high = np.log(_SURVEY_WIDTHS)
+        widths = np.exp(rng.uniform(float(low), float(high), size=(_SURVEY, 1)))
         starts = widths * rng.normal(size=(_SURVEY, dim))
         modes = survey(target, starts, modes, most=_MOST_MODES)
         gradients += modes.gradients
