@@ -1,6 +1,6 @@
 """Nested variational inference: learn the parts of nested importance samplers, level by level."""
 
-from nestedvi import densities, divergences, errors, kernels, particles, paths, targets
+from nestedvi import densities, devices, divergences, errors, kernels, particles, paths, targets
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, Density
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.densities.numpyro_model import NumpyroModel
@@ -77,6 +77,7 @@ __all__ = [
     "build",
     "compose",
     "densities",
+    "devices",
     "divergences",
     "errors",
     "ess",

@@ -9,6 +9,7 @@ __all__ = [
     "CheckpointError",
     "DataError",
     "DensityError",
+    "LostProcessError",
     "MissingScoreError",
     "ModelCallError",
     "ModelError",
@@ -45,6 +46,10 @@ class MissingScoreError(TypeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint belongs to another configuration, or none on disk is readable."""
+
+
+class LostProcessError(RuntimeError):
+    """Another process of a program that runs in several ended or cannot be reached."""
 
 
 class DataError(OSError):

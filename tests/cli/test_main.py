@@ -44,6 +44,28 @@ def test_wrong_usage_says_how_to_use_it(command, arguments):
     assert "Usage:" in stdout + stderr
 
 
+def test_distributed_is_for_sampling(command):
+    code, _, stderr = command("demo", "--distributed")
+    assert code == 1 and "--jobs" in one_sentence(stderr)
+
+
+def test_distributed_may_stand_anywhere(command, monkeypatch):
+    """With one description missing, so that it fails before anything is started."""
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    monkeypatch.delenv("JAX_PROCESS_ID", raising=False)
+    for arguments in (("sample", "ring", "--distributed"), ("--distributed", "sample", "ring")):
+        code, _, stderr = command(*arguments)
+        assert code == 1 and "JAX_PROCESS_ID" in one_sentence(stderr)
+
+
+def test_a_lost_process_is_one_sentence(monkeypatch, command):
+    def lose(*arguments, **options):
+        raise nvi.errors.LostProcessError("Process 0 of 2 lost another one.")
+
+    monkeypatch.setattr(demo_module, "run_demo", lose)
+    assert command("demo") == (1, "", "error: Process 0 of 2 lost another one.\n")
+
+
 def test_help_through_the_entry_point(command):
     code, stdout, _ = command("--help")
     assert code == 0 and "demo" in stdout

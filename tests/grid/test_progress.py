@@ -7,9 +7,11 @@ import os
 import threading
 import time
 
+import jax
 import pytest
 from rich.console import Console
 
+from nestedvi.grid import progress
 from nestedvi.grid.progress import GridProgress, Task
 from nestedvi.progress import Stretch
 
@@ -79,6 +81,37 @@ def test_a_failure_in_one_process_stops_the_others_where_they_save(tmp_path):
     with GridProgress(2.0, quiet()) as grid, pytest.raises(ValueError, match="no"):
         grid.each_apart(work_apart, tasks, 2)
     assert (tmp_path / "endless saved").exists()
+
+
+def which_gpu(name, folder, reporter):
+    """Runs in another process, until all have begun, so that none does the work of two."""
+    (folder / name).touch()
+    while len(list(folder.iterdir())) < 3:
+        time.sleep(0.01)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_processes_are_spread_over_gpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_gpu_names", lambda: ["4", "7"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tasks = [Task(name, 1.0, (name, tmp_path)) for name in ("one", "two", "three")]
+    with GridProgress(3.0, quiet()) as grid:
+        assert sorted(grid.each_apart(which_gpu, tasks, 3)) == ["4", "4", "7"]
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_without_gpus_nothing_is_chosen():
+    assert progress._gpu_names() == []
+
+
+def test_threads_take_turns_with_devices(monkeypatch):
+    """Here twice with the only one there is; which it is, JAX knows in each thread."""
+    (device,) = jax.local_devices()
+    monkeypatch.setattr(jax, "local_devices", lambda: [device, device])
+    seen = []
+    with GridProgress(2.0, quiet()) as grid:
+        grid.each(lambda item: seen.append((item, jax.config.jax_default_device)), ["a", "b"], 2)
+    assert sorted(seen) == [("a", device), ("b", device)]
 
 
 def test_a_cell_that_was_there_counts_as_done():

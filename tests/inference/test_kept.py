@@ -138,3 +138,10 @@ def test_a_log_density_is_kept_too(tmp_path):
     assert_same_bits(bits(nvi.sample(jax.random.key(0), make(jnp.ones(2)), **options)), bits(one))
     with pytest.raises(nvi.errors.CheckpointError, match="another data"):
         nvi.sample(jax.random.key(0), make(jnp.zeros(2)), **options)
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    """They would not come to the same stages together."""
+    monkeypatch.setattr("nestedvi.inference.sample.num_processes", lambda: 2)
+    with pytest.raises(ValueError, match=r"in one process only.*2 processes"):
+        call(tmp_path)

@@ -11,7 +11,7 @@ from scipy.special import betaln
 
 import nestedvi as nvi
 from nestedvi.inference.sample import ANSWERS
-from nestedvi.smc.tempering import _move
+from nestedvi.smc.population import _move
 from tests.helpers.posteriors import FLIPS, coin
 
 LOG_Z = 5.0

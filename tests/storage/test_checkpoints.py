@@ -395,3 +395,15 @@ def test_interrupt_saves_and_the_same_call_goes_on(tmp_path, begin):
     assert len(steps) == 1 and 0 < steps[0] < STEPS
     resumed, whole = train(STEPS, checkpoint=tmp_path), train(STEPS)
     assert_same_bits((resumed.sampler, resumed.record), (whole.sampler, whole.record))
+
+
+def test_of_several_processes_only_the_first_has_the_lock(tmp_path, monkeypatch):
+    """Two in one folder; the others fail with a sentence where the first one cannot use it."""
+    monkeypatch.setattr(checkpoints_module, "is_first", lambda: False)
+    first = tmp_path / ".lock"
+    other = Checkpoints(tmp_path, {})
+    assert not first.exists()
+    other.close()
+    monkeypatch.setattr(checkpoints_module, "agree", lambda failed: (True, ()))
+    with pytest.raises(nvi.errors.CheckpointError, match="The first process cannot use"):
+        Checkpoints(tmp_path, {})

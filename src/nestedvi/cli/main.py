@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,16 @@ from nestedvi.cli.bench import bench
 from nestedvi.cli.catalogue import methods, targets
 from nestedvi.cli.demo import demo
 from nestedvi.cli.doctor import doctor
-from nestedvi.cli.options import configured_by, err_console, examples
+from nestedvi.cli.options import configured_by, err_console, examples, out_console
 from nestedvi.cli.reproduce import reproduce
 from nestedvi.cli.sample import sample
-from nestedvi.errors import CheckpointError, DensityError, NestedviWarning, NonFiniteGradientError
+from nestedvi.errors import (
+    CheckpointError,
+    DensityError,
+    LostProcessError,
+    NestedviWarning,
+    NonFiniteGradientError,
+)
 from nestedvi.interrupts import leave, listen
 
 __all__ = ["app", "run"]
@@ -38,6 +45,9 @@ app = typer.Typer(
 )
 
 
+_DISTRIBUTED = "--distributed"
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"nestedvi {nestedvi.__version__}")
@@ -46,12 +56,20 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def _whole(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and stop.", callback=_show_version),
     ] = False,
+    distributed: Annotated[
+        bool,
+        typer.Option(
+            _DISTRIBUTED,
+            help="This is one of several processes that sample together; may stand anywhere.",
+        ),
+    ] = False,
 ) -> None:
-    pass
+    _join_others(context, distributed)
 
 
 app.command(
@@ -74,6 +92,32 @@ app.command(
 )(sample)
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")
+
+
+def _join_others(context: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    if context.invoked_subcommand != "sample":
+        raise ValueError(
+            f"{_DISTRIBUTED} is for 'nestedvi sample'; got {context.invoked_subcommand!r}."
+            " Experiments use several GPUs of one machine with --jobs."
+        )
+    from nestedvi.distributed import is_first, start
+
+    start()
+    if not is_first():
+        out_console.quiet = err_console.quiet = True
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the end)
+
+
+def _together() -> AbstractContextManager[None]:
+    """Of several processes, the end of another is said in a sentence."""
+    if _DISTRIBUTED not in sys.argv:
+        return nullcontext()
+    from nestedvi.distributed import one_sentence_if_lost
+
+    return one_sentence_if_lost("Start all processes again.")
+
 
 # What a shell sets when it asks for completions.
 COMPLETE = "_NESTEDVI_COMPLETE"
@@ -138,10 +182,20 @@ def _run_command() -> int:
     try:
         # Not `app()`: it would turn Ctrl-C into an exit code of its own and lose the message that
         # says where training stopped.
-        with command.make_context(_program(), sys.argv[1:]) as context:
+        # And `--distributed` may stand anywhere, as launchers append it.
+        arguments = sorted(sys.argv[1:], key=lambda argument: argument != _DISTRIBUTED)
+        with command.make_context(_program(), arguments) as context, _together():
             command.invoke(context)
     except typer.Exit as stop:
         return stop.exit_code
+    except LostProcessError as error:
+        # Whoever is left says so.
+        err_console.quiet = False
+        _print_line("[red]error:[/red]", error)
+        if _DISTRIBUTED in sys.argv:
+            # Not by way of JAX's goodbye to the others, which waits for the lost one.
+            os._exit(1)
+        return 1
     except UsageError as error:
         error.show()
         return error.exit_code

@@ -3,7 +3,8 @@ parameters as they are. It refuses to train.
 """
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Particle, Scalar
 from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.devices import Devices, as_mesh, check_divides, spread
 from nestedvi.errors import NestedviWarning
 from nestedvi.kernels.base import Context
 from nestedvi.particles.resampling import Resampling
@@ -71,7 +73,9 @@ class Evaluation(NamedTuple):
 
 
 @eqx.filter_jit
-def _batches(keys: Key, sampler: NestedSampler, num_particles: int, at_once: int):
+def _batches(keys: Key, shared: tuple[NestedSampler], num_particles: int, at_once: int):
+    (sampler,) = shared
+
     def one(key: Key) -> tuple[Scalar, LevelInfo]:
         result = run(key, sampler, num_particles)
         return result.log_Z_hat, result.info
@@ -87,6 +91,7 @@ def evaluate(
     num_particles: int = 100,
     num_batches: int = 100,
     bounds: bool = True,
+    devices: Devices = None,
 ) -> Evaluation:
     """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
     the upper bound out.
@@ -97,6 +102,8 @@ def evaluate(
         num_particles: S, of each batch.
         num_batches: independent runs; standard errors come from them.
         bounds: False leaves the upper bound out.
+        devices: a number or a list of devices, which share the batches, or a mesh with the axes
+            `batches` and `particles`; the second lays every batch out over its devices.
 
     Example:
         ```python
@@ -117,14 +124,21 @@ def evaluate(
     num_batches = check_whole("num_batches", num_batches)
     key_lower, key_upper = jax.random.split(key)
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
-    log_Z_hats, info = _batches(
-        jax.random.split(key_lower, num_batches), sampler, num_particles, at_once
-    )
+    mesh = as_mesh(devices, "batches", ("particles",))
+    check_divides(num_particles, "num_particles", mesh, "particles")
+
+    def spread_batches(batches: Any, key: Key, *shared: Any) -> Any:
+        keys = jax.random.split(key, num_batches)
+        if mesh is None:
+            return batches(keys, shared, num_particles, at_once)
+        return spread(batches, mesh, "batches", keys, shared, num_particles, at_once)
+
+    log_Z_hats, info = spread_batches(_batches, key_lower, sampler)
     check_run(info, num_particles)
     for sentence in support_warnings(sampler, info):
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
-    upper = _upper(key_upper, sampler, num_particles, num_batches, at_once) if bounds else None
+    upper = _upper(key_upper, sampler, spread_batches) if bounds else None
 
     def mean_of(x):
         return np.asarray(jnp.mean(x, axis=0))
@@ -162,20 +176,19 @@ def _last_density(path: AbstractPath) -> AbstractDensity | None:
     return None
 
 
-def _upper(key, sampler: NestedSampler, num_particles, num_batches, at_once):
+def _upper(key: Key, sampler: NestedSampler, spread_batches: Callable[..., Any]):
     exact = _last_density(sampler.path)
     if not isinstance(exact, AbstractSampleable):
         return None
     try:
-        return _upper_batches(
-            jax.random.split(key, num_batches), sampler, exact, num_particles, at_once
-        )
+        return spread_batches(_upper_batches, key, sampler, exact)
     except NotImplementedError:
         return None
 
 
 @eqx.filter_jit
-def _upper_batches(keys, sampler, exact, num_particles, at_once):
+def _upper_batches(keys, shared, num_particles, at_once):
+    sampler, exact = shared
     return jax.lax.map(
         lambda key: upper_bound(key, sampler, exact, num_particles), keys, batch_size=at_once
     )

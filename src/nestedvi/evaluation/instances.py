@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_key, check_whole
+from nestedvi.devices import Devices, as_mesh, spread
 from nestedvi.particles.genealogy import distinct_ancestors
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
@@ -38,14 +39,14 @@ class InstanceEvaluation(NamedTuple):
 
 @eqx.filter_jit
 def _runs(
-    keys: Key,
-    program: Any,
-    data: PyTree,
+    items: tuple[Key, PyTree],
+    shared: tuple[Any, AbstractRefresh | None],
     num_particles: int,
     at_once: int,
-    refresh: Any,
     every: int,
 ):
+    program, refresh = shared
+
     def one(inputs):
         key, x = inputs
         if refresh is not None:
@@ -54,7 +55,7 @@ def _runs(
         result = run(key, program(x), num_particles)
         return result.log_Z_hat, result.ess, distinct_ancestors(result.ancestors)[0]
 
-    return jax.lax.map(one, (keys, data), batch_size=at_once)
+    return jax.lax.map(one, items, batch_size=at_once)
 
 
 def _num_instances(data: PyTree) -> int:
@@ -86,6 +87,7 @@ def evaluate_instances(
     at_once: int | None = None,
     refresh: AbstractRefresh | None = None,
     every: int = 1,
+    devices: Devices = None,
 ) -> InstanceEvaluation:
     """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances
     side by side.
@@ -102,6 +104,7 @@ def evaluate_instances(
         refresh: MCMC moves of global variables.
         every: moves them after every so many states; `distinct` then counts their values at the
             end.
+        devices: a number, a list or a mesh along `instances`, which share the instances.
 
     Example:
         ```python
@@ -140,9 +143,14 @@ def evaluate_instances(
     num = check_whole("the number of instances", _num_instances(data))
     at_once = max(1, min(num, _PARTICLES_AT_ONCE // num_particles)) if at_once is None else at_once
     data = jax.tree.map(jnp.asarray, data)
-    log_Z, ess, distinct = _runs(
-        jax.random.split(key, num), program, data, num_particles, at_once, refresh, every
-    )
+    items, shared = (jax.random.split(key, num), data), (program, refresh)
+    mesh = as_mesh(devices, "instances")
+    if mesh is None:
+        log_Z, ess, distinct = _runs(items, shared, num_particles, at_once, every)
+    else:
+        log_Z, ess, distinct = spread(
+            _runs, mesh, "instances", items, shared, num_particles, at_once, every
+        )
     return InstanceEvaluation(
         np.asarray(log_Z), np.asarray(ess), np.asarray(distinct), num_particles
     )

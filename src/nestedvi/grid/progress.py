@@ -4,6 +4,7 @@ cells run one after the other, in threads or in processes.
 What a cell computes, and whether it was computed before, is not known here.
 """
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from concurrent.futures import (
 )
 from typing import Any, NamedTuple
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -69,22 +71,29 @@ class GridProgress:
 
     def each(self, work: Callable[[Any], None], items: Sequence[Any], jobs: int) -> None:
         """Does the work for every item, `jobs` at a time in threads; Ctrl-C lets the trainings
-        under way save, then stops.
+        under way save, then stops. Items take turns with the devices of this machine.
         """
         if jobs <= 1:
             for item in items:
                 work(item)
             return
+        devices = jax.local_devices()
+
+        def work_on(item: Any, device: Any) -> None:
+            with jax.default_device(device if len(devices) > 1 else None):
+                work(item)
+
         with ThreadPoolExecutor(jobs) as pool:
-            self._finish(pool, [pool.submit(work, item) for item in items])
+            pairs = zip(items, itertools.cycle(devices))
+            self._finish(pool, [pool.submit(work_on, *pair) for pair in pairs])
 
     def each_apart(self, work: Callable[..., Any], tasks: Sequence[Task], jobs: int) -> list[Any]:
         """`work(*args, reporter)` of every task, `jobs` at a time in processes of their own; Ctrl-C
         as for `each`.
 
         For small programs on a GPU: one process runs one program at a time there, several processes
-        run several. `work` must be a function of a module, and its arguments and result must be
-        picklable.
+        run several. Where there are several GPUs, processes are spread over them, and each sees its
+        own. `work` must be a function of a module, and its arguments and result must be picklable.
         """
         reporters = [self.cell(task.description, task.cost) for task in tasks]
         if jobs <= 1:
@@ -97,7 +106,9 @@ class GridProgress:
         context = multiprocessing.get_context("spawn")
         with (
             context.Manager() as manager,
-            ProcessPoolExecutor(jobs, context, _leave_interrupts_to_training) as pool,
+            ProcessPoolExecutor(
+                jobs, context, _start_worker, (_one_gpu_each(manager.Queue(), jobs),)
+            ) as pool,
         ):
             messages, stop = manager.Queue(), manager.Event()
             listener = threading.Thread(target=_listen, args=(messages, reporters), daemon=True)
@@ -181,11 +192,34 @@ class _CellReporter:
         self._grid._progress.update(self._task, status="evaluating…")
 
 
-def _leave_interrupts_to_training() -> None:
-    """Ctrl-C reaches every process of a terminal. A training saves and stops; between trainings the
-    grid decides.
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def _gpu_names() -> list[str]:
+    """The GPUs of this machine as the variable above calls them."""
+    if jax.default_backend() != "gpu":
+        return []
+    chosen = os.environ.get(_VISIBLE)
+    return chosen.split(",") if chosen else [str(i) for i in range(jax.local_device_count())]
+
+
+def _one_gpu_each(queue: Any, jobs: int) -> Any:
+    """A queue with the GPU of every process to come; None where there is no choice."""
+    names = _gpu_names()
+    for i in range(jobs):
+        queue.put(names[i % len(names)] if len(names) > 1 else None)
+    return queue
+
+
+def _start_worker(gpus: Any) -> None:
+    """Before a process does anything: it takes its GPU. Ctrl-C reaches every process of a terminal.
+    A training saves and stops; between trainings the grid decides.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gpu = gpus.get()
+    if gpu is not None:
+        # JAX looks for devices when it is first used, which is later.
+        os.environ[_VISIBLE] = gpu
 
 
 def _listen(messages: Any, reporters: list[_CellReporter]) -> None:

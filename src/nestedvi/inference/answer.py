@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, LogWeights
@@ -80,7 +81,7 @@ class Request:
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
     may start from it or ignore it. `kept` are the stages that are done, where the user gave a
     folder for them. `exact` is the density in double precision, where that is not what `density` is
-    in already.
+    in already. The devices of `mesh` share moves and values of particles, and independent runs.
     """
 
     density: AbstractDensity
@@ -95,6 +96,7 @@ class Request:
     kept: KeptStages | None = None
     exact: AbstractDensity | None = None
     doubled: bool = False
+    mesh: Mesh | None = None
 
     @property
     def piece(self) -> int:

@@ -59,6 +59,7 @@ def answer_auto(key: Key, request: Request) -> Answer:
             if quick.accepted and request.num_levels is None:
                 stages.begin("importance sampling")
                 draws = partial(answer_by_importance, key_is, quick, exactly, request.num_particles)
+                draws = partial(draws, mesh=request.mesh)
                 answer = request.keep("importance sampling", draws)
         if answer is None:
             start = Start(target, _rough_base(request.dim, quick), pilot, quick)

@@ -5,9 +5,11 @@ say together.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
+from nestedvi.devices import spread
 from nestedvi.inference.answer import Answer
 from nestedvi.inference.trace import trace_tempering
 from nestedvi.particles.weights import log_Z_hat_stderr
@@ -19,9 +21,21 @@ from nestedvi.smc.tempering import Tempering
 __all__ = ["answer_from_followed", "answer_from_runs", "run_batches"]
 
 
+def run_batches(
+    keys: Key,
+    sampler: NestedSampler,
+    num_particles: int,
+    draws: int = 1,
+    mesh: Mesh | None = None,
+) -> Run:
+    """A run of `num_particles` for each key, stacked. The devices of a mesh share the keys."""
+    if mesh is None:
+        return _runs(keys, sampler, num_particles, draws)
+    return spread(_runs, mesh, "batches", keys, sampler, num_particles, draws)
+
+
 @eqx.filter_jit
-def run_batches(keys: Key, sampler: NestedSampler, num_particles: int, draws: int = 1) -> Run:
-    """A run of `num_particles` for each key, stacked."""
+def _runs(keys: Key, sampler: NestedSampler, num_particles: int, draws: int) -> Run:
     # One after the other: less to compile than side by side.
     return jax.lax.map(lambda k: run(k, sampler, num_particles, draws=draws), keys)
 

@@ -53,7 +53,8 @@ def answer_by_method(key: Key, request: Request) -> Answer:
         }
         sampler = fit(key_fit, sampler, objective, **training).sampler
     keys = jax.random.split(key_run, _BATCHES)
-    runs = request.keep("run", lambda: run_batches(keys, sampler, -(-num_particles // _BATCHES)))
+    per_batch = -(-num_particles // _BATCHES)
+    runs = request.keep("run", lambda: run_batches(keys, sampler, per_batch, mesh=request.mesh))
     diagnosis = (*unfinished(pilot.run), *support_warnings(sampler, runs.info))
     return answer_from_runs(runs, target, num_particles)._replace(
         diagnosis=diagnosis, sampler=sampler, trace=trace_runs(runs, sampler)

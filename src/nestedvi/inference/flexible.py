@@ -6,7 +6,7 @@ the sampler starts from the base that it is given.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -78,8 +78,8 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     if start.pilot is not None:
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
     stages.begin("tempering")
-    piece = request.piece
-    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num, piece=piece)
+    shares: dict[str, Any] = {"piece": request.piece, "mesh": request.mesh}
+    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num, **shares)
     run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
@@ -90,7 +90,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
         base = request.keep(f"fit {r + 1}", partial(_refit, keys[2 * r + 1], data, wide))
         stages.begin(f"run {r + 1}")
         again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
-        again = partial(again, step_size=run.step_size, piece=piece)
+        again = partial(again, step_size=run.step_size, **shares)
         run = request.keep(f"run {r + 1}", again)
         spent = spent.add(run)
         stages.done(log_Z=run.log_Z_hat)
@@ -101,7 +101,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     tuned = freeze(run, request.num_levels or _LEVELS)
     total = -(-num // _BATCHES) * _BATCHES
     fresh = partial(follow, keys[-1], base, target, tuned, num_particles=total, batches=_BATCHES)
-    frozen = request.keep("frozen run", partial(fresh, draws=_DRAWS, piece=piece))
+    frozen = request.keep("frozen run", partial(fresh, draws=_DRAWS, **shares))
     stages.done(log_Z=frozen.log_Z_hat)
     answer = answer_from_followed(frozen, target, num)
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
@@ -207,10 +208,14 @@ def _agrees(trial: Trial, pilot: Tempering | None, target: Pullback) -> bool:
 
 
 def answer_by_importance(
-    key: Key, quick: QuickBase, target: Pullback, num_particles: int
+    key: Key,
+    quick: QuickBase,
+    target: Pullback,
+    num_particles: int,
+    mesh: Mesh | None = None,
 ) -> Answer | None:
     """`num_particles` of ten batches of fresh draws, thinned systematically by their weights; None
-    if these weights do not keep what the trial promised.
+    if these weights do not keep what the trial promised. The devices of a mesh share the draws.
     """
     trial = quick.trial
     assert trial is not None
@@ -221,7 +226,7 @@ def answer_by_importance(
     particles, log_Z, weights, ancestors = [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [draw_weighted(one, trial.base, target, num) for one in keys]
+        drawn = [draw_weighted(one, trial.base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
         particles.append(np.concatenate([z for z, _ in drawn])[picks])

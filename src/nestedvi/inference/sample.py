@@ -13,10 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_folder, check_key, check_whole
+from nestedvi.devices import Devices, as_mesh
+from nestedvi.distributed import num_processes
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.inference.answer import Answer, AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
@@ -56,6 +59,7 @@ def sample(
     progress: Any = False,
     cache: bool | str | Path = False,
     checkpoint: str | Path | None = None,
+    devices: Devices = None,
 ) -> Posterior:
     """Weighted particles, log Z and its standard error for a NumPyro model or an unnormalised log
     density.
@@ -87,6 +91,9 @@ def sample(
         checkpoint: a folder in which every finished stage is kept. After Ctrl-C or a crash the same
             call goes on with the stage that it was in, and ends with the bits of a call that was
             not stopped. Another model, data, method or key is refused.
+        devices: a number or a list of devices, which share the particles' moves and densities and
+            independent runs; all there are by default. The answer is the same on any number, to
+            rounding.
 
     Example:
         ```python
@@ -108,6 +115,11 @@ def sample(
     answer = _find_answer(method)
     check_folder("cache", None if isinstance(cache, bool) else cache)
     check_folder("checkpoint", checkpoint)
+    if checkpoint is not None and num_processes() > 1:
+        raise ValueError(
+            f"sample keeps its stages in one process only; got checkpoint= in {num_processes()}"
+            " processes. Leave it out, or sample in one process."
+        )
     as_reporter(progress)
     if cache:
         keep_compiled(None if cache is True else cache)
@@ -134,6 +146,7 @@ def sample(
             problem.prior,
             problem.names,
             exact=problem.exact,
+            mesh=_mesh(devices),
         )
         result = _answer(key, answer, problem, request, checkpoint)
         posterior = _as_posterior(result, problem, request)
@@ -145,6 +158,12 @@ def sample(
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
+
+
+def _mesh(devices: Devices) -> Mesh | None:
+    if devices is None and jax.device_count() > 1:
+        devices = jax.devices()
+    return as_mesh(devices, "batches")
 
 
 def _answer(

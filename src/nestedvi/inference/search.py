@@ -52,7 +52,7 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
 
 def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> Tempering:
     base, piece = ScaleMixture(request.dim), min(num, request.piece)
-    return tempering(key, base, target, plan, num_particles=num, piece=piece)
+    return tempering(key, base, target, plan, num_particles=num, piece=piece, mesh=request.mesh)
 
 
 def unfinished(run: Tempering) -> tuple[str, ...]:

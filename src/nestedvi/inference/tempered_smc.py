@@ -42,7 +42,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
     request.refuse("num_levels", "it finds its temperatures itself.")
     request.refuse("num_steps", "it learns nothing.")
     key_search, key_tune, key_run = split_on_host(key, 3)
-    dim, num, piece = request.dim, request.num_particles, request.piece
+    dim, num, piece, mesh = request.dim, request.num_particles, request.piece, request.mesh
     total = -(-num // _BATCHES) * _BATCHES
     num_tune = min(total, max(piece, -(-_PER_DIMENSION * dim // piece) * piece))
     with Stages(request.progress) as stages:
@@ -56,13 +56,14 @@ def answer_smc(key: Key, request: Request) -> Answer:
         base = Mixture((ScaleMixture(dim), around), jnp.zeros(2))
         stages.begin("tuning")
         tune = partial(tempering, key_tune, base, target, _FINE, num_particles=num_tune)
-        run = request.keep("tuning", partial(tune, step_size=coarse.step_size, piece=piece))
+        tune = partial(tune, step_size=coarse.step_size, piece=piece, mesh=mesh)
+        run = request.keep("tuning", tune)
         stages.done(log_Z=run.log_Z_hat)
         stages.begin("run")
         fresh = partial(follow, key_run, base, target, run.tuned, num_particles=total)
         # One temperature's weights go with the next one's: selection at each keeps them apart.
-        fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0, piece=piece)
-        frozen = request.keep("run", fresh)
+        fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0)
+        frozen = request.keep("run", partial(fresh, piece=piece, mesh=mesh))
         stages.done(log_Z=frozen.log_Z_hat)
     answer = answer_from_followed(frozen, target, num)
     gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from nestedvi._types import Ancestors, Flag, Key, LogWeights, Scalar, Uniforms, Weights
+from nestedvi.devices import everywhere, over_particles
 from nestedvi.errors import UnknownNameError
 from nestedvi.particles.weights import ess, library_of, log_Z_hat, normalise
 
@@ -132,7 +133,8 @@ def take(particles: Particles, ancestors: Ancestors, log_w: LogWeights) -> Parti
     def pick(x):
         return jnp.take(x, ancestors, axis=0)
 
-    return Particles(jax.tree.map(pick, particles.z), jax.tree.map(pick, particles.stats), log_w)
+    chosen = Particles(jax.tree.map(pick, particles.z), jax.tree.map(pick, particles.stats), log_w)
+    return over_particles(chosen)
 
 
 class Resampling(eqx.Module):
@@ -176,6 +178,7 @@ class Resampling(eqx.Module):
         stay = jnp.arange(num)
         if self.when == "never":
             return particles, stay, jnp.array(False)
+        particles = particles._replace(log_w=everywhere(particles.log_w))
         ancestors = self.scheme.ancestors(u, normalise(particles.log_w)).astype(stay.dtype)
         level = jnp.broadcast_to(log_Z_hat(particles.log_w), (num,))
         if self.when == "always":

@@ -18,6 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import PyTree
 
 from nestedvi._types import Key, LogWeights
+from nestedvi.devices import over_particles
 from nestedvi.kernels.base import AbstractTransition, Context
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.paths.base import AbstractFixedSupportPath, AbstractPath
@@ -99,7 +100,7 @@ class Terms(NamedTuple):
 
 def nothing_in(num_particles: int, dtype: Any = None) -> Particles:
     """What enters the first level: S empty particles of weight one."""
-    return Particles(None, None, jnp.zeros(num_particles, dtype))
+    return Particles(None, None, over_particles(jnp.zeros(num_particles, dtype)))
 
 
 def _context(path: AbstractPath, theta: PyTree) -> Context:
@@ -171,7 +172,7 @@ def terms(
     transition, theta = level.transition, level.theta
     # Partial optimisation holds θ_k in its role as target, also where a kernel reads it.
     context = _context(hold(path), hold(theta)) if rule.hold_theta else _context(path, theta)
-    keys = particle_keys(key, incoming.log_w.shape[0])
+    keys = over_particles(particle_keys(key, incoming.log_w.shape[0]))
     z, aux = jax.vmap(lambda key, z_prev: transition.move(key, z_prev, context))(keys, incoming.z)
     if _by_score(rule, transition) or not (transition.reparameterised or transition.holdable):
         # Score function for every draw (appendix, second gradient for φ̂), or a move whose draws
@@ -236,4 +237,4 @@ def outgoing(incoming: Particles, level_terms: Terms) -> Particles:
     log_v = level_terms.log_v
     dead = jnp.isneginf(incoming.log_w)
     log_w = jnp.where(dead, -jnp.inf, jnp.where(dead, 0.0, incoming.log_w) + log_v)
-    return Particles(level_terms.z, level_terms.stats, log_w)
+    return over_particles(Particles(level_terms.z, level_terms.stats, log_w))

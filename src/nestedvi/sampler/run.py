@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.arguments import check_key, check_kind, check_whole
+from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, on, put
 from nestedvi.particles.genealogy import lineage, num_distinct
 from nestedvi.particles.resampling import Particles, Resampling, systematic, take
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
@@ -106,6 +107,7 @@ def run(
     *,
     history: bool = False,
     draws: int = 1,
+    devices: Devices = None,
 ) -> Run:
     """Draws `num_particles` weighted particles for the target; the same key gives the same result.
     Compiled at the first call.
@@ -120,6 +122,8 @@ def run(
             the moves are dear and q_1 is cheap, many draws from it make the first level's weights
             matter less. Those that go on are chosen systematically by weight, and log Ẑ is that of
             all.
+        devices: a number, a list or a mesh along `particles` over which the one population is laid
+            out. Its arrays stay there; `nvi.devices.gather` brings them to one device.
 
     Example:
         ```python
@@ -134,7 +138,12 @@ def run(
     check_key(key)
     check_kind("sampler", sampler, NestedSampler, "an nvi.NestedSampler, from nvi.build say")
     num_particles, draws = check_whole("num_particles", num_particles), check_whole("draws", draws)
-    return _run(key, sampler, num_particles, bool(history), draws)
+    mesh = as_mesh(devices, "particles")
+    if mesh is None:
+        return _run(key, sampler, num_particles, bool(history), draws)
+    check_divides(num_particles, "num_particles", mesh, "particles")
+    with on(mesh):
+        return _run(put(key, mesh), put(sampler, mesh), num_particles, bool(history), draws)
 
 
 class _FirstLevel(NamedTuple):
@@ -158,6 +167,7 @@ def _first_level(
     info = level_info(start, drawn, level_terms, draws > 1)
     if draws == 1:
         return _FirstLevel(drawn, info, drawn.log_w, jnp.arange(num_particles))
+    drawn = drawn._replace(log_w=everywhere(drawn.log_w))
     picks = systematic(jax.random.uniform(key_thin), normalise(drawn.log_w), num_particles)
     log_w = jnp.broadcast_to(log_Z_hat(drawn.log_w), (num_particles,))
     return _FirstLevel(take(drawn, picks, log_w), info, drawn.log_w, picks)

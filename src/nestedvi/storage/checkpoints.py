@@ -5,6 +5,9 @@ of the configuration that made it. Orbax writes into a temporary folder and rena
 process killed in mid-write leaves the earlier checkpoints whole. A list of all files with their
 digests comes last: what does not match it is damaged, and is not given to orbax, whose readers of
 damaged files print tracebacks of their own.
+
+Several processes write one checkpoint: orbax has each write its own part of arrays that lie on all.
+The folder's lock, its tidying and the list of files are the first process's.
 """
 
 import contextlib
@@ -14,7 +17,7 @@ import logging
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
+from nestedvi.devices import to_host
+from nestedvi.distributed import agree, is_first, num_processes
 from nestedvi.errors import CheckpointError, NestedviWarning
 from nestedvi.storage.files import check_writable, reserve, write_json
 from nestedvi.storage.locks import Lock
@@ -54,22 +59,46 @@ class Checkpoints:
         # Orbax reports every save at INFO and every missing optional feature at WARNING; neither
         # helps a user.
         logging.getLogger("absl").setLevel(logging.ERROR)
-        check_writable(self.folder)
-        self._lock = Lock(self.folder / _LOCK, f"The checkpoint folder {self.folder}")
+        self._lock: Lock | None = None
+        self._first_only(self._claim)
         try:
+            self._first_only(self._tidy)
             self._open()
         except BaseException as error:
-            self._lock.release()
+            self._release()
             if isinstance(error, OSError):
                 raise CheckpointError(
                     f"Cannot write checkpoints to {self.folder}: {error}. Choose another folder."
                 ) from error
             raise
 
-    def _open(self) -> None:
+    def _first_only(self, do: Callable[[], None]) -> None:
+        """In the first process; the others wait, and fail too where it fails."""
+        failed: Exception | None = None
+        if is_first():
+            try:
+                do()
+            except (OSError, CheckpointError) as error:
+                failed = error
+        if agree(failed is not None)[0]:
+            raise failed or CheckpointError(
+                f"The first process cannot use the checkpoint folder {self.folder}, and says why."
+            )
+
+    def _claim(self) -> None:
+        check_writable(self.folder)
+        self._lock = Lock(self.folder / _LOCK, f"The checkpoint folder {self.folder}")
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def _tidy(self) -> None:
         # Ours to remove, since we hold the lock: orbax does it in a thread, some time later.
         for left in self.folder.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(left, ignore_errors=True)
+
+    def _open(self) -> None:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=_KEPT,
             create=True,
@@ -83,18 +112,26 @@ class Checkpoints:
         """
         if step in self._manager.all_steps():
             return
-        arrays = [np.asarray(x) for x in jax.tree.leaves(tree)]
+        # An array that lies on several machines is written by all of them, each its own part.
+        arrays = [
+            x if isinstance(x, jax.Array) and not x.is_fully_addressable else np.asarray(x)
+            for x in jax.tree.leaves(tree)
+        ]
         # An empty array cannot be stored; its shape is in the fingerprint's template.
         state = {f"{i:05d}": x for i, x in enumerate(arrays) if x.size}
         meta = {
             "step": step,
             "fingerprint": self.fingerprint,
             "fingerprint_digest": _digest_json(self.fingerprint),
-            "digests": {name: _digest(x) for name, x in state.items()},
+            "digests": {name: _digest(to_host(x)) for name, x in state.items()},
         }
+        size = round(1.1 * sum(x.nbytes for x in arrays)) + _OVERHEAD
         try:
             # Orbax fails with pages of tracebacks, from threads of its own: better not to begin.
-            reserve(self.folder, round(1.1 * sum(x.nbytes for x in arrays)) + _OVERHEAD)
+            self._first_only(lambda: reserve(self.folder, size))
+        except (OSError, CheckpointError) as error:
+            raise self._cannot_write(step, error) from error
+        try:
             with _quiet():
                 self._manager.save(
                     step,
@@ -105,20 +142,27 @@ class Checkpoints:
                 self._manager.wait_until_finished()
         except Exception as error:
             # Not only OSError: what fails in native code comes as errors of other kinds.
+            if num_processes() > 1:
+                # Others may have written their part, or be gone: all end and start again together.
+                raise
             self._recover()
-            raise CheckpointError(
-                f"Cannot write the checkpoint of step {step} to {self.folder}:"
-                f" {_first_line(error)}."
-            ) from error
+            raise self._cannot_write(step, error) from error
         # The step is whole without it, and its arrays have digests of their own.
-        with contextlib.suppress(OSError):
-            _list_files(self.folder / str(step))
+        if is_first():
+            with contextlib.suppress(OSError):
+                _list_files(self.folder / str(step))
+
+    def _cannot_write(self, step: int, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"Cannot write the checkpoint of step {step} to {self.folder}: {_first_line(error)}."
+        )
 
     def _recover(self) -> None:
         """After a save that failed: what it left is removed, and the next one starts afresh."""
         with contextlib.suppress(Exception):
             self._manager.close()
         with contextlib.suppress(Exception):
+            self._tidy()
             self._open()
 
     def restore(self, template_for: Any) -> tuple[int, PyTree] | None:
@@ -210,7 +254,7 @@ class Checkpoints:
         try:
             self._manager.close()
         finally:
-            self._lock.release()
+            self._release()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nestedvi.distributed import is_first
 from nestedvi.errors import CheckpointError
 
 __all__ = [
@@ -73,7 +74,11 @@ def reserve(folder: Path, size: int) -> None:
 
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Calls `write` with a temporary name beside `path`, then renames it into place."""
+    """Calls `write` with a temporary name beside `path`, then renames it into place. Of several
+    processes only the first one does.
+    """
+    if not is_first():
+        return
     try:
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix

@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_key, check_whole
+from nestedvi.devices import Devices, as_mesh, check_divides, num_along
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.train.fingerprint import describe_objective, digest_static
@@ -26,6 +28,7 @@ from nestedvi.train.learner import AbstractLearner, Gradient, State, as_optimise
 from nestedvi.train.loop import CHECKPOINT_SECONDS, MAX_NONFINITE, LoopOptions, train
 from nestedvi.train.objective import Objective, as_objective
 from nestedvi.train.orders import get_order, gradient
+from nestedvi.train.placement import Placement
 from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["AmortisedFit", "AmortisedRecord", "AmortisedTrainer", "fit_amortised"]
@@ -120,6 +123,16 @@ class AmortisedTrainer(AbstractLearner):
             check, jax.tree.map(one, self.params), jax.tree.map(one, self.fixed), self.shared
         )
 
+    def use(self, devices: Devices) -> None:
+        """Lays training out over several devices."""
+        axes = ("restarts", "instances", "particles")
+        mesh = as_mesh(devices, "instances" if self.restarts is None else "restarts", axes)
+        if mesh is None:
+            return
+        check_divides(self.batch_size, "batch_size", mesh, "instances")
+        self.placement = Placement(mesh, self.restarts)
+        self.placement.check(self.num_particles)
+
     def program(self, params: PyTree, fixed: PyTree) -> Any:
         return eqx.combine(params, fixed, self.static)
 
@@ -130,7 +143,7 @@ class AmortisedTrainer(AbstractLearner):
         picks = jax.random.randint(key_batch, (self.batch_size,), 0, self.num_instances)
         batch = jax.tree.map(lambda x: x[picks], shared)
 
-        def one(key, x):
+        def one(key, x, params, fixed):
             sampler = self.program(params, fixed)(x)
             mask = self.objective.trainable(sampler)
             result = gradient(key, sampler, self.objective, self.num_particles, order=self.order)
@@ -148,7 +161,19 @@ class AmortisedTrainer(AbstractLearner):
                 (result.info.log_Z_hat, result.info.ess, divergence),
             )
 
-        grads, good, measures = jax.vmap(one)(jax.random.split(key_levels, self.batch_size), batch)
+        many = jax.vmap(one, in_axes=(0, 0, None, None))
+        if num_along("instances") > 1:
+            own, same = PartitionSpec("instances"), PartitionSpec()
+            many = jax.shard_map(
+                many,
+                in_specs=(own, own, same, same),
+                out_specs=own,
+                axis_names={"instances"},
+                # Rejection samplers (gamma, beta) do not pass the check.
+                check_vma=False,
+            )
+        keys = jax.random.split(key_levels, self.batch_size)
+        grads, good, measures = many(keys, batch, params, fixed)
         count = jnp.maximum(jnp.sum(good), 1)
 
         def mean(values):
@@ -193,6 +218,7 @@ def fit_amortised(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     average: float | None = None,
     max_nonfinite: int = MAX_NONFINITE,
+    devices: Devices = None,
 ) -> AmortisedFit:
     """Trains a program over a data set.
 
@@ -215,6 +241,9 @@ def fit_amortised(
         average: as in `fit`.
         max_nonfinite: as in `fit`. An instance with a non-finite gradient is left out of its batch
             and counted in `dropped`.
+        devices: a number or a list of devices, which share the restarts if there are any, else the
+            instances of a batch; or a mesh with the axes `restarts`, `instances` and `particles`.
+            Every device holds all data.
 
     Example:
         ```python
@@ -265,6 +294,7 @@ def fit_amortised(
     trainer = AmortisedTrainer(
         program, objective, data, optimiser, order, num_particles, batch_size, restarts, average
     )
+    trainer.use(devices)
     options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
     done = train(key, trainer, options)
     learned = trainer.program(done.params, trainer.fixed)

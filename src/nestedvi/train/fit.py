@@ -14,14 +14,16 @@ from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_key, check_kind, check_whole
+from nestedvi.devices import Devices, as_mesh, size_of
 from nestedvi.paths.base import AbstractFixedSupportPath
 from nestedvi.precision import in_full_precision
-from nestedvi.sampler.nested import NestedSampler
+from nestedvi.sampler.nested import NestedSampler, Stacked
 from nestedvi.train.fingerprint import describe_objective, digest_static
 from nestedvi.train.learner import AbstractLearner, Gradient, State, as_optimiser
 from nestedvi.train.loop import CHECKPOINT_SECONDS, MAX_NONFINITE, LoopOptions, train
 from nestedvi.train.objective import Objective, as_objective
 from nestedvi.train.orders import gradient, initial_population
+from nestedvi.train.placement import NO_LEVELS, Placement, no_levels
 from nestedvi.train.step_gradient import step_measures
 
 __all__ = ["Fit", "Record", "Trainer", "fit"]
@@ -97,6 +99,7 @@ def fit(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     average: float | None = None,
     max_nonfinite: int = MAX_NONFINITE,
+    devices: Devices = None,
 ) -> Fit:
     """Trains a sampler.
 
@@ -121,6 +124,9 @@ def fit(
             leaves in them.
         max_nonfinite: stop with an error after that many non-finite gradients in a row; each is
             skipped and counted.
+        devices: a number or a list of devices, which share the restarts if there are any, else the
+            levels if the order is level-parallel, else the particles; or a mesh that says more
+            (`nvi.devices.mesh(restarts=2, levels=4)`). One device by default.
 
     Example:
         ```python
@@ -142,6 +148,7 @@ def fit(
     num_steps = check_whole("num_steps", num_steps)
     restarts = None if restarts is None else check_whole("restarts", restarts)
     trainer = Trainer(sampler, objective, optimiser, order, num_particles, restarts, average)
+    trainer.use(devices)
     options = LoopOptions(num_steps, progress, checkpoint, checkpoint_seconds, max_nonfinite)
     done = train(key, trainer, options)
     learned = trainer.sampler(done.params, trainer.fixed)
@@ -168,7 +175,37 @@ class Trainer(AbstractLearner):
         # Options that contradict the sampler's kernels are refused before anything is compiled.
         for k in range(2, one.num_levels + 1):
             objective.gradient_rule(one.level(k).transition)
+        self._stacked = isinstance(one.transitions, Stacked)
         self.adopt(sampler, trainable)
+
+    def use(self, devices: Devices) -> None:
+        """Lays training out over several devices."""
+        axes = ("restarts", "levels", "particles")
+        axis = "levels" if self.order == "level-parallel" else "particles"
+        mesh = as_mesh(devices, "restarts" if self.restarts is not None else axis, axes)
+        if mesh is None:
+            return
+        if size_of(mesh, "levels") > 1 and self.order != "level-parallel":
+            raise ValueError(
+                f"order={self.order!r} runs levels one after the other: they cannot lie on several"
+                " devices. Use order='level-parallel', or the axes restarts and particles."
+            )
+        self.placement = Placement(mesh, self.restarts, self.num_levels - 1)
+        self.placement.check(self.num_particles)
+
+    def level_axes(self, module: PyTree) -> PyTree:
+        axis = int(self.restarts is not None)
+
+        def of_array(at, _):
+            return axis if self._stacked and at[0].name == "transitions" else NO_LEVELS
+
+        return jax.tree_util.tree_map_with_path(of_array, module)
+
+    def carry_level_axes(self, carry: Any) -> Any:
+        if carry is None:
+            return None
+        particles = jax.tree.map(lambda _: int(self.restarts is not None), carry.particles)
+        return carry._replace(particles=particles, path=no_levels(carry.path))
 
     def sampler(self, params: PyTree, fixed: PyTree) -> NestedSampler:
         return eqx.combine(params, fixed, self.static)

@@ -7,6 +7,7 @@ to know about files, clocks and terminals: that is the loop's.
 """
 
 import abc
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,11 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_kind
+from nestedvi.devices import num_along, on, put
 from nestedvi.train.fingerprint import describe_arrays, digest_arrays, probe_optimiser
+from nestedvi.train.placement import NO_LEVELS, Placement, level_axes_of_optimiser, no_levels
 
 __all__ = ["CHUNK", "AbstractLearner", "Gradient", "State", "as_optimiser"]
 
@@ -83,7 +87,8 @@ class AbstractLearner(abc.ABC):
 
     `params` are optimised and `fixed` are not; with `restarts` every array of both has a leading
     axis of that size. `shared` are arrays that all restarts see (a data set on the device).
-    `num_levels` is the number of parts whose finiteness is told apart.
+    `num_levels` is the number of parts whose finiteness is told apart. `placement` says where all
+    of this lies when there are several devices.
     """
 
     params: PyTree
@@ -94,6 +99,7 @@ class AbstractLearner(abc.ABC):
     restarts: int | None = None
     average: float | None = None
     num_levels: int
+    placement: Placement | None = None
     what: ClassVar[str] = "level"
 
     @abc.abstractmethod
@@ -150,6 +156,49 @@ class AbstractLearner(abc.ABC):
         return jax.jit(self._over_restarts(one, (0, 0, 0, None)))(
             self._keys(key), self.params, *self.inputs
         )
+
+    def level_axes(self, module: PyTree) -> PyTree:
+        """Of every array the axis that has a row for each of levels 2 … K, or `NO_LEVELS`; `module`
+        is shaped like `params` or `fixed`.
+        """
+        return no_levels(module)
+
+    def carry_level_axes(self, carry: PyTree) -> PyTree:
+        """The same for what one step hands on to the next."""
+        return no_levels(carry)
+
+    def _state_level_axes(self, state: State) -> State:
+        params = self.level_axes(state.params)
+        init = self._over_restarts(self.optimiser.init, 0)
+        return no_levels(state)._replace(
+            params=params,
+            opt_state=level_axes_of_optimiser(init, state.params, params),
+            carry=self.carry_level_axes(state.carry),
+            average=None
+            if state.average is None
+            else state.average._replace(
+                total=params,
+                mass=NO_LEVELS,  # type: ignore[arg-type]
+            ),
+        )
+
+    def place(self, key: Key, state: State) -> tuple[State, tuple[PyTree, PyTree], Key]:
+        """The state, the inputs and the key of `chunk` where they belong."""
+        if self.placement is None:
+            return state, self.inputs, key
+        self._axes = self._state_level_axes(state)
+        fixed = self.placement.place(self.fixed, self.level_axes(self.fixed))
+        shared = self.placement.place(self.shared, no_levels(self.shared), shared=True)
+        there = put(key, self.placement.mesh)
+        return self.placement.place(state, self._axes), (fixed, shared), there
+
+    def whole(self, state: State) -> State:
+        """The state as it is on one device."""
+        return state if self.placement is None else self.placement.whole(state, self._axes)
+
+    def on_devices(self) -> AbstractContextManager[Any]:
+        """The context in which `chunk` runs."""
+        return on(None if self.placement is None else self.placement.mesh)
 
     def learned(self, state: State) -> PyTree:
         """The parameters that training returns: the last ones, or their average."""
@@ -211,7 +260,22 @@ class AbstractLearner(abc.ABC):
             jnp.maximum(state.longest, streak),
             average,
         )
-        return new, result.info
+        return self._stay(new), result.info
+
+    def _stay(self, state: State) -> State:
+        """Within a step of one restart: the rows of levels stay on their devices."""
+        if num_along("levels") == 1:
+            return state
+        skipped = int(self.restarts is not None)
+
+        def stay(x, axis):
+            if axis == NO_LEVELS:
+                return x
+            spec = [None] * (axis - skipped) + ["levels"]
+            rest = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(spec))
+            return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec, *rest))
+
+        return jax.tree.map(stay, state, self._axes)
 
     def _chunk(
         self, key: Key, state: State, inputs: tuple[PyTree, PyTree], start: Any, count: Any
@@ -219,7 +283,23 @@ class AbstractLearner(abc.ABC):
         """`count` ≤ `CHUNK` steps from step `start`; the count is an array so that one compilation
         serves all.
         """
-        keys = self._keys(key)
+        steps, keys = self._steps, self._keys(key)
+        if num_along("restarts") > 1:
+            # Restarts know nothing of each other: every device runs its own.
+            own, same = PartitionSpec("restarts"), PartitionSpec()
+            steps = jax.shard_map(
+                steps,
+                in_specs=(own, own, (own, same), same, same),
+                out_specs=(own, PartitionSpec(None, "restarts")),
+                axis_names={"restarts"},
+                # Rejection samplers (gamma, beta) do not pass the check.
+                check_vma=False,
+            )
+        return steps(keys, state, inputs, jnp.asarray(start), jnp.asarray(count))
+
+    def _steps(
+        self, keys: Key, state: State, inputs: tuple[PyTree, PyTree], start: Any, count: Any
+    ) -> tuple[State, Any]:
         advance = self._over_restarts(self._step, (0, 0, 0, None))
 
         def step(i, carry):

@@ -10,33 +10,25 @@ The time of a step is flat in K on an accelerator. Particles of several steps ar
 that keeps a table of one step's first-level particles is refused.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from nestedvi._types import Key
+from nestedvi.devices import num_along
 from nestedvi.particles.resampling import Particles, Resampling
 from nestedvi.paths.base import AbstractPath, at_level, needs_table
 from nestedvi.sampler.nested import NestedSampler
 from nestedvi.sampler.run import level_noise, run
 from nestedvi.train.learner import Gradient
 from nestedvi.train.level_gradient import first_level_gradient, later_mask
+from nestedvi.train.levels_over_devices import level_parallel_over_devices
 from nestedvi.train.objective import Objective
+from nestedvi.train.population import Population, reweight
 from nestedvi.train.step_gradient import later_levels_at_once, step_gradient
 
-__all__ = ["Population", "level_parallel", "start_population"]
-
-
-class Population(NamedTuple):
-    """The particles that left levels 1 … K-1 at the last step, and the path's arrays of that time:
-    not only its θ, because levels may share learned parameters of the path.
-    """
-
-    particles: Particles
-    path: PyTree
+__all__ = ["level_parallel", "start_population"]
 
 
 def start_population(key: Key, sampler: NestedSampler, num_particles: int) -> Population:
@@ -63,8 +55,10 @@ def level_parallel(
     population: Population,
 ) -> Gradient:
     """One step advances every level from the previous step's particles, then shifts them up by
-    one.
+    one. Where the mesh in the context has an axis of levels, they are laid out along it.
     """
+    if num_along("levels") > 1:
+        return level_parallel_over_devices(key, sampler, objective, num_particles, population)
     key_first, key_rest = jax.random.split(key)
     resample_noise, keys_move = level_noise(key_rest, sampler)
     first = first_level_gradient(key_first, sampler, objective, num_particles)
@@ -84,22 +78,14 @@ def level_parallel(
 
 
 def _reweighted(population: Population, path: AbstractPath) -> Particles:
-    """Particles were made under slightly older θ; the factor γ_k(z; θ now)/γ_k(z; θ then) keeps
-    them properly weighted for the γ_k of now.
-    """
-    old_path = eqx.combine(population.path, eqx.filter(path, eqx.is_array, inverse=True))
+    """The population, properly weighted for the γ_k of now."""
+    old_path = population.old_path(path)
     thetas, static = eqx.partition(_all_but_last(path.thetas()), eqx.is_array)
     old_thetas = eqx.filter(_all_but_last(old_path.thetas()), eqx.is_array)
 
-    def log_gamma(path: AbstractPath, theta: PyTree, stats: PyTree):
-        return jax.vmap(lambda s: path.log_gamma_prev(eqx.combine(theta, static), s))(stats)
-
     def one_level(particles: Particles, old_theta: PyTree, theta: PyTree) -> Particles:
-        log_new = log_gamma(path, theta, particles.stats)
-        log_old = log_gamma(old_path, old_theta, particles.stats)
-        gone = jnp.isneginf(log_old) | jnp.isneginf(particles.log_w)
-        log_w = jnp.where(gone, -jnp.inf, particles.log_w + log_new - jnp.where(gone, 0.0, log_old))
-        return particles._replace(log_w=log_w)
+        whole = (eqx.combine(x, static) for x in (old_theta, theta))
+        return reweight(particles, old_path, path, *whole)
 
     return jax.vmap(one_level)(population.particles, old_thetas, thetas)
 

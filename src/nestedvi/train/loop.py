@@ -7,7 +7,8 @@ step), so that a resumed training continues as if never stopped. It refuses to k
 
 import time
 import warnings
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +19,10 @@ from jaxtyping import Int, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_folder, check_number, check_whole
+from nestedvi.devices import to_host
+from nestedvi.distributed import agree, is_first, num_processes, one_sentence_if_lost
 from nestedvi.errors import CheckpointError, NestedviWarning, NonFiniteGradientError
-from nestedvi.interrupts import interruptible, keeping, outside_of_jax
+from nestedvi.interrupts import Asked, interruptible, keeping, outside_of_jax
 from nestedvi.progress import as_reporter
 from nestedvi.train.learner import CHUNK, AbstractLearner, State
 
@@ -30,6 +33,8 @@ __all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "tr
 
 CHECKPOINT_SECONDS, MAX_NONFINITE = 60.0, 100
 _SECONDS_PER_CHUNK = 0.3
+_NOT_KEPT = "Nothing was kept; with checkpoint=… the same call would go on from the last one."
+_GO_ON = "Start all processes again: they go on from the last checkpoint in"
 
 
 class LoopOptions(NamedTuple):
@@ -63,12 +68,17 @@ def train(key: Key, learner: AbstractLearner, options: LoopOptions) -> Training:
     with outside_of_jax():
         state = learner.start(key)
         if options.checkpoint is None:
-            return _loop(key, learner, _Reached(0, state, ()), None, options)
+            with one_sentence_if_lost(_NOT_KEPT):
+                return _loop(key, learner, _Reached(0, state, ()), None, options)
         # Only those who keep checkpoints wait for orbax to be imported.
         from nestedvi.storage.checkpoints import Checkpoints
 
         store = Checkpoints(options.checkpoint, learner.fingerprint(key, state))
-        with closing(store), keeping(f"{store.folder} is where the same command goes on"):
+        with (
+            closing(store),
+            keeping(f"{store.folder} is where the same command goes on"),
+            one_sentence_if_lost(f"{_GO_ON} {store.folder}."),
+        ):
             return _loop(key, learner, _Reached(0, state, ()), store, options)
 
 
@@ -91,7 +101,7 @@ class _Reached(NamedTuple):
     seconds: float = 0.0
 
     def after(self, state: State, info: Any, count: int, seconds: float) -> "_Reached":
-        part = jax.tree.map(lambda x: np.asarray(x)[:count], info)
+        part = jax.tree.map(lambda x: x[:count], to_host(info))
         return _Reached(self.done + count, state, (*self.records, part), self.seconds + seconds)
 
     def joined(self) -> "_Reached":
@@ -104,12 +114,19 @@ class _Saver:
     while; it does not end a training.
     """
 
-    def __init__(self, store: "Checkpoints | None", every: float, done: int):
-        self._store, self._every, self._done = store, every, done
+    def __init__(
+        self, store: "Checkpoints | None", learner: AbstractLearner, every: float, done: int
+    ):
+        self._store, self._learner, self._every, self._done = store, learner, every, done
         self._last = time.perf_counter()
 
-    def is_due(self) -> bool:
-        return time.perf_counter() - self._last > self._every
+    @property
+    def since(self) -> float:
+        """Seconds since the last save."""
+        return time.perf_counter() - self._last
+
+    def is_due(self, since: float) -> bool:
+        return since > self._every
 
     def lacks(self, done: int) -> bool:
         """Whether that step is still to be saved."""
@@ -121,7 +138,7 @@ class _Saver:
             return
         record, seconds = reached.records[0], np.array([reached.seconds])
         try:
-            self._store.save(reached.done, (reached.state, record, seconds))
+            self._store.save(reached.done, (self._learner.whole(reached.state), record, seconds))
             self._done = reached.done
         except CheckpointError as error:
             warnings.warn(f"{error} {then}", NestedviWarning, stacklevel=2)
@@ -168,11 +185,13 @@ def _loop(
     store: "Checkpoints | None",
     options: LoopOptions,
 ) -> Training:
-    num_steps, reporter = options.num_steps, as_reporter(options.progress)
+    num_steps, reporter = options.num_steps, as_reporter(options.progress if is_first() else False)
     if store is not None:
         reached = _resume(store, learner, reached, key, num_steps)
-    saver = _Saver(store, options.checkpoint_seconds, reached.done)
-    count, pace = 8, _Pace()
+    saver = _Saver(store, learner, options.checkpoint_seconds, reached.done)
+    state, inputs, there = learner.place(key, reached.state)
+    reached = reached._replace(state=state)
+    count, pace, stopping = 8, _Pace(), False
     reporter.start(num_steps, reached.done)
     try:
         with interruptible() as asked:
@@ -180,42 +199,48 @@ def _loop(
                 while reached.done < num_steps:
                     count = min(count, CHUNK, num_steps - reached.done)
                     pace.begin()
-                    state, info = jax.block_until_ready(
-                        learner.chunk(key, reached.state, learner.inputs, reached.done, count)
-                    )
+                    with learner.on_devices():
+                        state, info = jax.block_until_ready(
+                            learner.chunk(there, reached.state, inputs, reached.done, count)
+                        )
                     reached = reached.after(state, info, count, pace.tick(count))
                     asked.unsaved = saver.lacks(reached.done)
                     _check_streak(learner, state, options.max_nonfinite)
                     if pace.known or reached.done == num_steps:
                         measures = learner.measures(reached.records[-1])
-                        reporter.update(reached.done, steps_per_second=pace.rate, **measures)
-                    count = pace.next_count(count)
-                    if saver.is_due():
+                        with _stop_all_together(asked):
+                            reporter.update(reached.done, steps_per_second=pace.rate, **measures)
+                    # Clocks and signals differ between processes.
+                    stopping, (elapsed, since) = agree(asked.is_set(), pace.elapsed, saver.since)
+                    count = pace.next_count(count, elapsed)
+                    if saver.is_due(since):
                         reached = reached.joined()
                         saver.save(reached, "Training goes on, and saving is tried again later.")
                         asked.unsaved = saver.lacks(reached.done)
-                    if asked.is_set() and reached.done < num_steps:
+                    if stopping and reached.done < num_steps:
                         raise KeyboardInterrupt
                 reached = reached.joined() if reached.records else reached
                 saver.save(reached, "The training is complete and returned, but not saved.")
             except KeyboardInterrupt as stop:
                 # Ours, or a reporter's that was asked to stop: what is saved is the last whole
-                # chunk.
+                # chunk. One process alone cannot save what lies on several.
                 reached = reached.joined() if reached.records else reached
-                saver.save(reached, "What was trained since the last checkpoint is lost.")
+                if stopping or num_processes() == 1:
+                    saver.save(reached, "What was trained since the last checkpoint is lost.")
                 where = saver.where(reached.done)
                 text = str(stop) or f"stopped at step {reached.done} of {num_steps}"
                 raise KeyboardInterrupt(f"{text}{where}") from None
     finally:
         reporter.stop()
-    state = reached.state
-    record = (
-        reached.records[0] if reached.records else _empty_record(learner, reached.state, key, 0)
-    )
+    state = learner.whole(reached.state)
+    record = reached.records[0] if reached.records else _empty_record(learner, state, key, 0)
+    learned = learner.learned(state)
+    if learner.placement is not None:
+        learned = jax.tree.map(jnp.asarray, to_host(learned))
     return Training(
-        learner.learned(state),
+        learned,
         record,
-        np.asarray(state.skipped),
+        to_host(state.skipped),
         reached.done,
         reached.seconds,
         pace.median,
@@ -235,11 +260,11 @@ class _Pace:
     def tick(self, count: int) -> float:
         """A chunk ended: the seconds since the last one did, whatever was done in between."""
         now = time.perf_counter()
-        self._elapsed, since, self._last = now - self._began, now - self._last, now
-        self.rate = count / self._elapsed
+        self.elapsed, since, self._last = now - self._began, now - self._last, now
+        self.rate = count / self.elapsed
         self._chunks += 1
         if self.known:
-            self._steps.append(self._elapsed / count)
+            self._steps.append(self.elapsed / count)
         return since
 
     @property
@@ -250,14 +275,26 @@ class _Pace:
     def median(self) -> float:
         return float(np.median(self._steps)) if self._steps else float("nan")
 
-    def next_count(self, count: int) -> int:
+    def next_count(self, count: int, elapsed: float) -> int:
+        """After a chunk of `count` that took so many seconds."""
         if not self.known:
             return count
-        return max(1, int(count * np.clip(_SECONDS_PER_CHUNK / self._elapsed, 0.5, 8.0)))
+        return max(1, int(count * np.clip(_SECONDS_PER_CHUNK / elapsed, 0.5, 8.0)))
+
+
+@contextmanager
+def _stop_all_together(asked: Asked) -> Iterator[None]:
+    """A reporter of one process that is asked to stop stops all of them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if num_processes() == 1:
+            raise
+        asked.set()
 
 
 def _check_streak(learner: AbstractLearner, state: State, max_nonfinite: int) -> None:
-    streak = np.asarray(state.longest)
+    streak = to_host(state.longest)
     if (streak < max_nonfinite).all():
         return
     level = int(np.argmax(streak.reshape(-1, streak.shape[-1]).max(axis=0))) + 1

@@ -19,8 +19,9 @@ from nestedvi.sampler.run import level_noise, prepare, scan_levels
 from nestedvi.train.bound import bound_gradient
 from nestedvi.train.learner import Gradient
 from nestedvi.train.level_gradient import first_level_gradient, later_mask, level_gradient
-from nestedvi.train.level_parallel import Population, level_parallel, start_population
+from nestedvi.train.level_parallel import level_parallel, start_population
 from nestedvi.train.objective import Objective
+from nestedvi.train.population import Population
 from nestedvi.train.step_gradient import (
     LaterLevels,
     add,

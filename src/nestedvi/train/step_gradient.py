@@ -34,6 +34,7 @@ __all__ = [
     "StepInfo",
     "add",
     "all_finite",
+    "assemble",
     "defined",
     "later_levels_at_once",
     "no_shared_gradient",
@@ -127,7 +128,7 @@ def step_gradient(
     own = jnp.broadcast_to(all_finite(later.own, axes=1), (sampler.num_levels - 1,))
     finite = jnp.concatenate([all_finite(first.gradient)[None], own & all_finite(later.shared)])
     return Gradient(
-        _assemble(sampler, prepared, objective, first.gradient, later),
+        assemble(sampler, prepared, objective, first.gradient, later),
         finite & defined(report.divergence),
         info,
         carry,
@@ -154,7 +155,7 @@ def defined(divergence: PerLevel) -> Bool[Array, " levels"]:
     return jnp.logical_not(jnp.isnan(divergence))
 
 
-def _assemble(
+def assemble(
     sampler: NestedSampler,
     prepared: NestedSampler,
     objective: Objective,

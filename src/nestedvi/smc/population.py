@@ -1,0 +1,151 @@
+"""Particles of independent batches on their way from a base to a target: drawn, reweighted,
+resampled and moved, on the host.
+
+What is compiled is one program that draws and one that moves a piece of the particles, whatever
+happens in between. All noise is made on the host in the same order, so that the devices of a mesh
+move particles as one device does. It refuses to know how temperatures are found.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, in_pieces
+from nestedvi.devices import put, size_of, spread
+from nestedvi.fitting.draws import draw_weighted, weigh
+from nestedvi.particles.resampling import systematic
+from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.paths.annealing import log_geometric
+from nestedvi.randomness import generator
+from nestedvi.smc.moves import AbstractMove, Moved
+
+__all__ = ["Population"]
+
+# A particle whose own acceptance is below this is stuck.
+_REFUSED = 0.1
+
+
+@eqx.filter_jit
+def _move(
+    pairs: tuple[Any, Float[Array, "piece dim"]],
+    densities: tuple[AbstractSampleable, AbstractDensity],
+    tuning: tuple[Scalar, Scalar, Float[Array, "dim dim"]],
+    move: AbstractMove,
+) -> Moved:
+    """A move of every particle, with its noise, at a temperature."""
+    beta, step_size, root = tuning
+    base, target = densities[0].precomputed(), densities[1].precomputed()
+
+    def log_density(z):
+        return log_geometric(beta, base.log_gamma(z) - base.log_Z, target.log_gamma(z))
+
+    return jax.vmap(lambda noise, z: move(noise, z, log_density, step_size, root))(*pairs)
+
+
+def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove) -> Moved:
+    """What one device of several does."""
+    return _move(pairs, *shared, move)
+
+
+class Population:
+    """Particles of independent batches on their way: `z` and log ratios, batch after batch, log
+    weights a batch a row, and the draw that each particle descends from.
+    """
+
+    def __init__(
+        self,
+        base: AbstractSampleable,
+        target: AbstractDensity,
+        move: AbstractMove,
+        piece: int,
+        mesh: Mesh | None = None,
+    ):
+        self.base, self.target, self.move, self.piece, self.mesh = base, target, move, piece, mesh
+        # Where moves find them, once and not at every move.
+        self._there = (base, target) if mesh is None else put((base, target), mesh)
+        self.variance, self.stuck, self.counted = 0.0, 0.0, 0
+
+    def draw(self, key: Key, num: int, batches: int, draws: int) -> None:
+        """`draws` draws from the base for each of `num` particles."""
+        drawn, self.log_ratio = draw_weighted(key, self.base, self.target, draws * num, self.mesh)
+        self.z, self.origin = drawn, np.arange(len(drawn))
+        self.log_w = np.zeros((batches, len(drawn) // batches))
+
+    def reweight(self, rise: float) -> None:
+        """To a temperature that is higher by `rise`."""
+        self.log_w = self.log_w + rise * self.log_ratio.reshape(self.log_w.shape)
+
+    def resample(self, rng: np.random.Generator, per_batch: int, below: float) -> None:
+        """Batches whose ESS is below a share, systematically; all if their number changes."""
+        batches, before = self.log_w.shape
+        picks = np.arange(batches * before).reshape(batches, before)[:, :per_batch].copy()
+        log_w = self.log_w[:, :per_batch].copy()
+        for b, weights in enumerate(self.log_w):
+            size = float(ess(weights))
+            if before != per_batch or size < below * before:
+                kept = systematic(rng.uniform(), normalise(weights), per_batch)
+                picks[b], log_w[b] = b * before + kept, log_Z_hat(weights)
+                self.variance += (1 / max(size, 1.0) - 1 / before) / batches**2
+        rows = picks.reshape(-1)
+        self.z, self.log_ratio, self.origin = (
+            x[rows] for x in (self.z, self.log_ratio, self.origin)
+        )
+        self.log_w = log_w
+
+    def step(
+        self, key: Key, beta: float, count: int, size: float, root: np.ndarray, rate: float
+    ) -> float:
+        """`count` moves at a temperature, and the step size that they were tuned to, at `rate`:
+        zero leaves it alone.
+        """
+        rng, num, dtype = generator(key), len(self.z), self.z.dtype
+        fixed = (jnp.asarray(beta, dtype), jnp.asarray(root, dtype))
+        seen = np.zeros((2, num))
+        for _ in range(count):
+            moved = self._move_all(rng, size, *fixed)
+            z, acceptance, tuned = (
+                np.concatenate([np.asarray(x) for x in part])[:num]
+                for part in zip(*moved, strict=True)
+            )
+            self.z = z
+            now = np.stack([tuned * acceptance, tuned]).astype(np.float64)
+            accepted = now[0].sum() / max(now[1].sum(), 1)
+            size *= float(np.exp(rate * (accepted - self.move.acceptance)))
+            seen += now
+        self.counted += count
+        self.log_ratio = weigh(self.base, self.target, self.z, self.mesh)
+        self.stuck = float(np.mean((seen[1] > 1) & (seen[0] < _REFUSED * seen[1])))
+        return size
+
+    def _move_all(
+        self, rng: np.random.Generator, size: float, beta: Scalar, root: Array
+    ) -> list[Moved]:
+        """One move of all particles, in pieces of one size."""
+        pieces, dtype = in_pieces(self.z, self.piece), self.z.dtype
+        tuning = (beta, jnp.asarray(size, dtype), root)
+        pairs = ((self.move.noise(rng, len(z), z.shape[1], dtype), z) for z in pieces)
+        if self.mesh is None:
+            return [_move((e, jnp.asarray(z)), self._there, tuning, self.move) for e, z in pairs]
+        whole = jax.tree.map(lambda *xs: np.concatenate(xs), *pairs)
+        # As many for a device as it has alone, or its share where that is less.
+        devices = size_of(self.mesh, "batches")
+        shared = devices * min(self.piece, -(-len(self.z) // devices))
+        parts = zip(*(in_pieces(x, shared) for x in jax.tree.leaves(whole)), strict=True)
+        structure = jax.tree.structure(whole)
+        return [
+            spread(
+                _move_share,
+                self.mesh,
+                "batches",
+                jax.tree.unflatten(structure, [jnp.asarray(x) for x in part]),
+                (self._there, tuning),
+                self.move,
+            )
+            for part in parts
+        ]

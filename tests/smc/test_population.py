@@ -1,0 +1,59 @@
+"""Populations of independent batches: reweighted, resampled, moved in pieces."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nestedvi as nvi
+from nestedvi.densities.base import Density
+from nestedvi.smc.moves import RandomWalkMove
+from nestedvi.smc.population import Population
+
+KEY = jax.random.key(3)
+BASE = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
+
+
+def population(piece=25, mesh=None, num=60):
+    target = Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2))
+    now = Population(BASE, target, RandomWalkMove(2), piece, mesh)
+    now.draw(KEY, num, 3, 1)
+    return now
+
+
+def test_log_ratios_are_of_the_normalised_base():
+    now = population()
+    expected = [-0.5 * np.sum((z - 1) ** 2) - BASE.log_gamma(jnp.asarray(z)) for z in now.z]
+    np.testing.assert_allclose(now.log_ratio, np.array(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_resampling_keeps_the_estimate_of_every_batch_and_its_particles():
+    now = population()
+    now.reweight(1.0)
+    before, z = now.log_w.copy(), now.z.reshape(3, 20, 2)
+    now.resample(np.random.default_rng(0), 20, 2.0)
+    means = np.log(np.exp(before).mean(axis=1))
+    np.testing.assert_allclose(now.log_w, np.broadcast_to(means[:, None], (3, 20)))
+    for batch, drawn in zip(now.z.reshape(3, 20, 2), z, strict=True):
+        assert {tuple(row) for row in batch} <= {tuple(row) for row in drawn}
+    np.testing.assert_array_equal(now.z, z.reshape(-1, 2)[now.origin])
+
+
+def test_a_batch_with_enough_effective_particles_is_left_alone():
+    now = population()
+    z = now.z
+    now.resample(np.random.default_rng(0), 20, 0.5)
+    np.testing.assert_array_equal(now.z, z)
+    assert now.variance == 0
+
+
+def test_the_devices_of_a_mesh_move_particles_as_one_device_does():
+    """Sixty particles are two pieces and a half. A mesh of one device here; of eight among the
+    checks of virtual devices.
+    """
+    mesh = nvi.devices.mesh(batches=1)
+    alone, together = population(), population(mesh=mesh)
+    for now in (alone, together):
+        now.step(KEY, 0.5, 2, 0.4, np.eye(2), 1.0)
+    np.testing.assert_allclose(together.z, alone.z, rtol=1e-6)
+    np.testing.assert_allclose(together.log_ratio, alone.log_ratio, rtol=1e-5)
+    assert alone.counted == together.counted == 2
