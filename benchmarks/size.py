@@ -181,8 +181,12 @@ def table(rows: list[dict[str, Any]]) -> str:
         for row in rows
         if "other_way" in row
     }
-    lines += ["", "Wall seconds on two cores. Errors of stochastic volatility are those against"]
-    lines += [f"particle filters, which have errors of their own ({'; '.join(sorted(others))})."]
+    lines += ["", "Wall seconds on two cores."]
+    if others:
+        lines += [
+            "Errors of stochastic volatility are those against particle filters, which have errors"
+            f" of their own ({'; '.join(sorted(others))})."
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -145,7 +145,7 @@ API = [
     (lambda: of_model(model_args=(X,), model_kwargs={"y": np.array(["b"])}), r"\['y'\] must hold"),
     (lambda: of_model(model_args=(X.astype("M8[s]"),)), "must hold numbers; got an array of dates"),
     (lambda: of_model(model_args=("abc",)), "failed when it was run once: TypeError"),
-    (lambda: of_model(model_args=(X,), model_kwargs={"y": np.zeros(2)}), r"'y': \(3,\) vs"),
+    (lambda: of_model(model_args=(X,), model_kwargs={"y": np.zeros(2)}), r"'y' .* \(2,\), .*\(3,"),
     (lambda: of_model(branching), "branching cannot be traced.*line.*jnp.where"),
     (lambda: of_model(looping), r"looping cannot be traced.*float\(\)"),
     (lambda: of_model(numpy_model), "numpy_model cannot be traced.*jax.numpy instead of numpy"),

@@ -120,6 +120,7 @@ def test_every_method_can_be_traced_with_the_other_number_of_levels(
         assert gradient.finite.shape == (densities,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "bounded"),
     [("ais", False), ("smc-random-walk", False), ("nvi-flow", True), ("svi", True), ("cmcd", True)],

@@ -10,6 +10,7 @@ from nestedvi.densities.base import Density
 from nestedvi.inference.answer import Request
 
 
+@pytest.mark.slow
 def test_log_Z_of_a_gaussian():
     pytest.importorskip("blackjax")
     answer = answer_blackjax(

@@ -5,6 +5,7 @@ import pytest
 from nestedvi.bench.step import StepBench, bench_step
 
 
+@pytest.mark.slow
 def test_a_step_is_timed():
     result = bench_step(StepBench("nvi", levels=2, particles=4, steps=3, repeats=2))
     assert (

@@ -26,6 +26,7 @@ def test_wrong_arguments_are_one_sentence(command, arguments, said):
     assert said in one_sentence(stderr)
 
 
+@pytest.mark.slow
 def test_the_bench_as_json(command):
     code, stdout, stderr = command(
         "bench", "step", "--method", "nvi", "--levels", 2, "--particles", 4, "--steps", 2, "--json"

@@ -55,6 +55,7 @@ def interrupted(tmp_path_factory):
     return process.returncode, stderr, folder
 
 
+@pytest.mark.slow
 def test_interrupting_the_demo_saves(interrupted):
     code, stderr, folder = interrupted
     assert code == 130
@@ -117,6 +118,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(command, tmp_path):
     assert "Cannot write to the output folder" in one_sentence(stderr) and "[file]/below" in stderr
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_one_sentence(command, tmp_path):
     """Other files in the checkpoint's place: nothing is overwritten."""
     (tmp_path / "checkpoint").write_text("mine")

@@ -99,6 +99,7 @@ def test_version(command):
     assert command("--version") == (0, f"nestedvi {nvi.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_a_shell_can_ask_for_completions():
     def completions(line):
         words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}

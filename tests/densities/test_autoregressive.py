@@ -52,6 +52,7 @@ def test_it_integrates_to_one_and_is_the_density_of_its_draws(key, wide):
         assert abs(function(draws).mean() - share) < 5 * np.sqrt(share * (1 - share) / num) + 5e-3
 
 
+@pytest.mark.slow
 def test_without_wide_draws_it_is_what_is_fitted(key):
     density = some(key, 0.0, dim=3)
     z = jax.random.normal(key, (3,))

@@ -521,6 +521,7 @@ def test_planar_flow(flow):
     assert_same(jacobians(loss, p)[0], jacobians(with_value(exact_flow), p)[0], 1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reverse-kl", "forward-kl"])
 def test_no_divergence_silences_a_flow(name):
     """A deterministic move has no score function: under every divergence its draw must keep its

@@ -119,6 +119,7 @@ def test_a_refitted_base_draws_from_its_own_density(turned_funnel):
     assert abs(ratio.mean() - 1) < 5 * ratio.std() / np.sqrt(len(ratio)) and ratio.std() < 3
 
 
+@pytest.mark.slow
 def test_an_affine_image_knows_its_own_draws(key):
     """Wide draws along a steep funnel, and a coordinate that narrows in it: the density at z = A y
     is that at y, though z is rounded. With widths of thousands it would not be."""

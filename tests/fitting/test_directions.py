@@ -4,6 +4,7 @@ the spread of others.
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from nestedvi.fitting.directions import independent_directions, rulers_first, whiten
 
@@ -18,6 +19,7 @@ def turned(z, rng):
     return u, back / np.linalg.norm(back, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_what_rules_the_spread_of_others_comes_first(key):
     """Two scales, each for half of eight coordinates: the first two rows span the two scales'
     directions.

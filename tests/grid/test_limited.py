@@ -20,6 +20,7 @@ def work(what, number, tell):
     return number + 1, cores
 
 
+@pytest.mark.slow
 def test_every_job_ends_in_its_own_way():
     started, ended = [], []
     names = ["sleep", "answer"]

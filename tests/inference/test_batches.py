@@ -10,6 +10,7 @@ from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.inference.batches import answer_from_runs, run_batches
 
 
+@pytest.mark.slow
 def test_batches_are_runs_and_their_mean_is_the_answer(key):
     target = Pullback(
         nvi.DiagonalNormal(jnp.ones(2), 1.5), AffineMap(jnp.ones(2), jnp.full(2, 3.0))

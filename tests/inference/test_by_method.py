@@ -44,6 +44,7 @@ def moments(posterior):
     return mean, np.sqrt(w @ (z - mean) ** 2)
 
 
+@pytest.mark.slow
 def test_a_learned_sampler_finds_the_normaliser(posterior):
     assert posterior.samples.shape == (2000, 3) and posterior.log_weights.shape == (2000,)
     assert 0 < posterior.log_Z_stderr < 0.1

@@ -43,7 +43,7 @@ def test_a_log_density_takes_its_data_by_name(asked, tmp_path):
     assert request.num_particles == 2000 and request.num_levels is None
     assert done.content["seed"] == 7 and done.content["log_Z_true"] is None
     written = json.loads((tmp_path / "out" / "posterior.json").read_text())
-    assert written["log_Z"] == 2.0 and written["model"] == "bell.py:bell"
+    assert written["log_Z"] == pytest.approx(2.0, abs=1e-5) and written["model"] == "bell.py:bell"
     assert {path.name for path in (tmp_path / "out").iterdir()} == set(done.written)
 
 

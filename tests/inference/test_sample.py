@@ -199,7 +199,12 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
         value = request.density.log_gamma(jnp.zeros(request.dim))
         seen.update(vars(request), prior_shape=request.prior(key, 7).shape, value=value)
         return Answer(
-            jnp.zeros((30, request.dim)), jnp.zeros(30), 1.25, 0.1, diagnosis=("It is made up.",)
+            jnp.zeros((30, request.dim)),
+            jnp.zeros(30),
+            1.25,
+            0.1,
+            diagnosis=("It is made up.",),
+            exact=True,
         )
 
     monkeypatch.setitem(ANSWERS, "smc", mine)

@@ -58,7 +58,8 @@ def test_adaptive_runs(key):
     assert level.ess_share[-1] == pytest.approx(float(ess(last)) / 100)
     content = trace.to_dict()
     assert content["batches"] == {"log_Z": [run.log_Z_hat], "num_ancestors": [int(run.origins[0])]}
-    assert content["weight_share"] is None and len(content["levels"][0]["beta"]) == run.num_levels
+    assert len(content["weight_share"]) == 101
+    assert len(content["levels"][0]["beta"]) == run.num_levels
 
 
 def test_importance_sampling_has_no_levels():

@@ -28,12 +28,14 @@ def test_an_exact_flow_has_constant_weights(key):
     np.testing.assert_allclose(result.particles.log_w, 0.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bijections_run_backwards(key):
     """With exact samples of the target the upper bound exists, and an exact flow makes it tight."""
     quality = nvi.evaluate(key, sampler(), num_particles=5, num_batches=4)
     assert quality.upper_bound == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_reach_the_bijection(key):
     found = nvi.train.orders.gradient(key, sampler(), nvi.Objective(learn="forward"), 8)
     assert bool(found.finite.all()) and any(x is not None for x in jax.tree.leaves(found.grads))

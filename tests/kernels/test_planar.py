@@ -44,6 +44,7 @@ def test_log_det_is_the_jacobians(dim, depth, key, x64):
     assert float(scores.log_r) == float(scores.log_q_score) == 0.0
 
 
+@pytest.mark.slow
 def test_units_change_the_numbers_held_and_not_the_map(key, x64):
     """The same flow whatever its parameters are counted in; each number held moves it `unit` times
     as far.

@@ -51,6 +51,7 @@ def exact_gradient(world, optimise):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimise", "guided"), [("partial", True), ("full", True)])
 def test_gradients_converge_to_those_of_the_enumerated_divergences(optimise, guided, x64):
     """Σ_k KL(π_k ‖ π_{k-1} q_k) over all points of the space, differentiated: all parameters,
@@ -100,6 +101,7 @@ def test_partial_gradients_are_differences_of_expectations(x64):
     np.testing.assert_allclose(exact_gradient(world, "partial")[:16], total, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_schedules_and_direct_evaluation_agree(x64):
     """Sequential and two-phase gradients through the table are those of evaluating ψ anew from η at
     every level.
@@ -199,6 +201,7 @@ class _OnlyFirst(nvi.AbstractKernel):
         return self.kernel.log_prob(z_new, z, self._context(context))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["sequential", "two-phase"])
 def test_a_gradient_costs_time_linear_in_the_number_of_steps(order):
     """Twice the observations, about twice the work; where ψ is evaluated anew at every level it is

@@ -100,6 +100,7 @@ def exact(world, num_steps):
     return [g if g.ndim == 1 else g.sum(axis=tuple(range(1, g.ndim - 1))) for g in gammas]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "when"), [("systematic", "never"), ("systematic", "always"), ("multinomial", 0.8)]
 )

@@ -246,5 +246,5 @@ def test_after_the_draws_every_particle_has_their_mean_weight(key, x64):
     np.testing.assert_allclose(
         result.info.log_Z_hat[0], nvi.log_Z_hat(result.drawn_log_w), rtol=1e-12
     )
-    with pytest.raises(ValueError, match="one draw for each"):
+    with pytest.raises(ValueError, match="draws is 1 or more"):
         nvi.run(key, drawn_often(), 6, draws=0)

@@ -11,7 +11,7 @@ import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.smc.moves import HamiltonianMove
-from nestedvi.smc.tempering import Plan, follow, next_beta, tempering
+from nestedvi.smc.tempering import Plan, follow, tempering
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def test_more_draws_reach_further_at_once():
     assert int(many.gradients) == 3 * int(many.num_levels) and int(many.values) == 8 + int(
         many.num_levels
     )
-    assert int(few.origins) < 0.7 * 300 and int(few.origins) < int(many.origins) <= 300
+    assert few.origins.sum() < 0.7 * 300 and few.origins.sum() < many.origins.sum() <= 300
 
 
 @pytest.mark.parametrize("draws", [1, 5])
@@ -117,17 +117,6 @@ def test_particles_in_a_narrow_part_are_counted_as_stuck(width, share):
     assert (
         abs(float(found.stuck) - expected) < 5 * np.sqrt(expected * (1 - expected) / 2000) + 0.004
     )
-
-
-def test_the_next_temperature_keeps_the_effective_sample_size(x64):
-    """Increments (β' − β) l have an ESS of the asked share, or β' = 1 if even that keeps more."""
-    log_l = jnp.asarray(np.random.default_rng(0).normal(size=400) * 20)
-    beta = jnp.asarray(0.1)
-    new = next_beta(beta, log_l, 0.5)
-    w = np.exp(float(new - beta) * np.asarray(log_l))
-    np.testing.assert_allclose(w.sum() ** 2 / (w**2).sum(), 200, rtol=1e-4)
-    assert 0.1 < new < 1
-    assert next_beta(beta, log_l / 1000, 0.5) == 1
 
 
 def test_particles_that_follow_have_an_unbiased_estimate():

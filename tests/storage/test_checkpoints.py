@@ -51,6 +51,7 @@ def saved(monkeypatch):
     return trees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_resuming_ends_in_the_same_bits(name, tmp_path, saved, monkeypatch):
     """Stopped after 13 of 24 steps and resumed, in chunks of other sizes: every bit is that of one

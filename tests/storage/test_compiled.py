@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import sys, jax, jax.numpy as jnp
 from nestedvi.storage.compiled import keep_compiled
@@ -15,6 +17,7 @@ print(sum(event.endswith("/cache_hits") for event in hits))
 """
 
 
+@pytest.mark.slow
 def test_programs_are_kept_between_processes(tmp_path):
     folder = tmp_path / "compiled"
     source = str(Path(__file__).parents[2] / "src")

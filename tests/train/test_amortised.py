@@ -32,6 +32,7 @@ def train(num_steps, data=XS, **options):
     )
 
 
+@pytest.mark.slow
 def test_training_raises_the_evidence_estimates():
     """From poor proposals log Ẑ, a lower bound on average, climbs on instances not seen, and does
     not climb past log p(x).
@@ -147,6 +148,7 @@ def test_an_absurd_series_does_not_poison_the_networks_of_an_hmm():
     assert late.mean() - 4 * late.std(ddof=1) > early.max() + 0.3
 
 
+@pytest.mark.slow
 def test_resuming_ends_in_the_same_bits(tmp_path, monkeypatch):
     """Stopped after 13 of 24 steps and resumed, in chunks of other sizes: every bit is that of one
     uninterrupted training.

@@ -78,6 +78,7 @@ def test_optimisers_may_treat_groups_apart():
     )
 
 
+@pytest.mark.slow
 def test_restarts_are_separate_trainings():
     """Restart i is the training of the i-th sampler with the i-th split key, to rounding."""
     both = train(10, sampler=stacked(2), restarts=2)
@@ -109,6 +110,7 @@ def test_the_callers_sampler_is_left_alone():
     assert any(not np.array_equal(a, b) for a, b in zip(arrays(trained), before, strict=True))
 
 
+@pytest.mark.slow
 def test_double_precision_stays_double(x64):
     result = train(3, sampler=build(jax.random.key(1)))
     assert {x.dtype for x in arrays(result.sampler)} == {np.dtype("float64")}
@@ -154,6 +156,7 @@ def box_sampler(key, num_levels):
     ).sampler
 
 
+@pytest.mark.slow
 def test_a_target_of_bounded_support_trains(key):
     """−inf is legal: with a learned path every step still gives a finite gradient."""
     objective = nvi.get_method("nvir-star").make_objective()
@@ -161,6 +164,7 @@ def test_a_target_of_bounded_support_trains(key):
     assert trained.skipped.sum() == 0
 
 
+@pytest.mark.slow
 def test_reverse_kernels_that_leave_the_support_are_warned_of(key):
     """With K = 2 the base has mass everywhere and log Z = log 2 is found; with K = 3 a Gaussian r_2
     reaches out of the box.

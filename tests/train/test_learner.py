@@ -22,6 +22,7 @@ from tests.helpers.small_training import (
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_the_parameters_after_each_step():
     """Σ d^(n−i) p_i / Σ d^(n−i) over the n steps; the start has no weight in it."""
     decay, key = 0.8, jax.random.key(0)

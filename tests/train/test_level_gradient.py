@@ -100,6 +100,7 @@ def test_first_level_is_a_mean_not_a_sum(key):
         assert (error < 0.3).all()
 
 
+@pytest.mark.slow
 def test_discrete_kernels_learn(key):
     """Never a silent zero: a score term under "auto" and "score", an error under "pathwise"."""
     sampler = discrete_sampler()

@@ -32,6 +32,7 @@ def parallel_gradient(sampler, objective, population, key):
     return gradient(key, sampler, objective, 8, order="level-parallel", population=population)
 
 
+@pytest.mark.slow
 def test_uniform_weights_ignore_what_comes_in(key, x64):
     """AVO: scaling the incoming weights of a population changes nothing; with NVI's weights it
     does.
@@ -114,6 +115,7 @@ def ratios(key, old, new, log_Z, forget):
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(key, KEYS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "resampling", [None, nvi.Resampling("systematic", "always")], ids=["NVI*", "NVIR*"]
 )

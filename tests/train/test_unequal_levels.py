@@ -16,6 +16,7 @@ from tests.helpers.trained_samplers import (
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["NVIR*", "state space"])
 def test_unequal_levels_have_the_same_gradient(name, key, x64):
     """A loop over a tuple of transitions against the scan, leaf by leaf."""

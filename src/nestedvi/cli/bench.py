@@ -101,7 +101,10 @@ def targets(
     )
 
 
-@bench.command(cls=configured_by("nestedvi.bench.campaign.run:CampaignConfig"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.campaign.run:CampaignConfig"),
+    epilog=examples("nestedvi bench campaign --targets banana,funnel --seeds 2 --jobs 2"),
+)
 def campaign(
     targets: Annotated[
         str | None, typer.Option(help="Targets, separated by commas.", show_default="all")
@@ -136,7 +139,10 @@ def campaign(
     )
 
 
-@bench.command(cls=configured_by("nestedvi.bench.posteriordb.run:PosteriordbConfig"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.posteriordb.run:PosteriordbConfig"),
+    epilog=examples("nestedvi bench posteriordb --posteriors arK-arK,garch-garch11"),
+)
 def posteriordb(
     posteriors: Annotated[
         str | None, typer.Option(help="Posteriors, separated by commas; all unless given.")
@@ -170,7 +176,10 @@ def posteriordb(
     )
 
 
-@bench.command(cls=configured_by("nestedvi.bench.evidences:EvidencesConfig"))
+@bench.command(
+    cls=configured_by("nestedvi.bench.evidences:EvidencesConfig"),
+    epilog=examples("nestedvi bench evidences --problems seeds,brownian --draws 20000"),
+)
 def evidences(
     problems: Annotated[
         str | None,

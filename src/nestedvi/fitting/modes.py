@@ -17,7 +17,7 @@ from nestedvi.densities.base import AbstractDensity, in_pieces
 from nestedvi.fitting.climb import climb
 from nestedvi.fitting.directions import lower_root
 
-__all__ = ["Modes", "find_modes"]
+__all__ = ["Modes", "find_modes", "survey"]
 
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
@@ -27,6 +27,8 @@ _NEWTON_STEPS = 8
 # Newton steps are tried whole and shortened, all at once.
 _SIZES = (1.0, 0.3, 0.1, 0.03)
 _PIECE = 64
+# A survey's climbs are so many rounds long, and so many of the best that are elsewhere then go on.
+_SHORT_CLIMB, _GO_ON = 12, 128
 
 
 class Modes(NamedTuple):
@@ -141,6 +143,26 @@ def find_modes(
         else (np.zeros((0, dim)), np.zeros(0), np.zeros((0, dim, dim)))
     )
     return Modes(places, values, roots, ask.gradients)
+
+
+def survey(
+    density: AbstractDensity, starts: Float[np.ndarray, "starts dim"], known: Modes, *, most: int
+) -> Modes:
+    """Many short climbs, of which only those that do not come near a known mode go on: narrow modes
+    far away, which few starts lead to.
+    """
+    ask = _Counted(density, jnp.result_type(float))
+    short = climb(ask, starts, rounds=_SHORT_CLIMB)
+    far = np.isfinite(short.log_gamma)
+    for place, root in zip(known.z, known.roots, strict=True):
+        away = scipy.linalg.solve_triangular(root, (short.z - place).T, lower=True)
+        far &= np.sqrt(np.mean(away**2, axis=0)) >= _SAME
+    order = np.argsort(-short.log_gamma)
+    order = order[far[order]][:_GO_ON]
+    if not len(order):
+        return known._replace(gradients=ask.gradients)
+    modes = find_modes(density, short.z[order], most=most, known=known)
+    return modes._replace(gradients=modes.gradients + ask.gradients)
 
 
 def _is_known(z: np.ndarray, kept: list[tuple[np.ndarray, float, np.ndarray]]) -> bool:

@@ -150,7 +150,8 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
     draws = None
     if not model.improper:
         # Traced as the density is: the same model draws again without compiling.
-        drawing = model.drawing_with(partial(_draw_all, trace(model.draw, jax.random.key(0))))
+        draw = _trace(f"model {model.name}", model.draw, jax.random.key(0))
+        drawing = model.drawing_with(partial(_draw_all, draw))
         draws = lambda key, num: _ravel_all(drawing.prior_draws(key, num))  # noqa: E731
     remarks = model.remarks
     if model.improper:

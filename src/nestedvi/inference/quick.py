@@ -19,7 +19,7 @@ from nestedvi.densities.student import StudentMixture
 from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
-from nestedvi.fitting.modes import Modes, find_modes
+from nestedvi.fitting.modes import Modes, find_modes, survey
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.inference.trace import Trace, weight_curve
 from nestedvi.particles.resampling import systematic
@@ -38,6 +38,8 @@ _GOOD = 0.6
 # mode at least the second number: one that is found half as often as the others is then missed
 # once in 10⁵ times.
 _STARTS, _STARTS_A_MODE, _MOST_MODES = 64, 25, 60
+# A survey of short climbs for what those miss: how many, and between which widths they begin.
+_SURVEY, _SURVEY_WIDTHS = 4096, (0.5, 32.0)
 # Widths of the places in units of the search: near ones, and far ones for what those are blind to.
 _WIDTHS = (0.5, 2.0, 8.0)
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
@@ -54,14 +56,15 @@ _STDERR, _MOST_CALLS = 0.003, 8
 
 
 class QuickBase(NamedTuple):
-    """A base with the trial that judged it, whether that is good enough, and the gradients spent;
-    `trial` is None where no mode was found.
+    """A base with the trial that judged it, whether that is good enough, what was spent, and
+    Laplace's approximation of the log mass of all modes; `trial` is None where no mode was found.
     """
 
     trial: Trial | None
     accepted: bool
     gradients: int
     values: int
+    log_mass: float = -np.inf
 
 
 def num_draws(dim: int) -> int:
@@ -87,6 +90,7 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     if particles is not None:
         base = _with_particles(base, modes, target, particles)
     for k in keys:
+        log_mass = float(scipy.special.logsumexp(modes.log_mass))
         trial = fit_base(k, base, target, num=num_draws(dim), good=_GOOD)
         values += trial.draws
         if particles is None:
@@ -107,20 +111,20 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         else:
             break
     else:
-        return QuickBase(trial, False, gradients, values)
+        return QuickBase(trial, False, gradients, values, log_mass)
     accepted = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
     accepted = accepted and _agrees(trial, pilot, target)
     if particles is not None:
         accepted = accepted and not _too_many(missed, particles, trial)
-    return QuickBase(trial, accepted, gradients, values)
+    return QuickBase(trial, accepted, gradients, values, log_mass)
 
 
 def _search_modes(
     rng: np.random.Generator, target: Pullback, dim: int, particles: np.ndarray | None
 ) -> Modes:
-    """Modes above places around the origin and above the pilot's particles. Where there are
-    several, climbs from places as wide apart as those known find more, until there were
-    enough of them.
+    """Modes above places around the origin and above the pilot's particles, and those that a survey
+    finds. Where there are several, climbs from places as wide apart as those known find more, until
+    there were enough of them.
     """
     starts = rng.normal(size=(_STARTS, dim)) * np.resize(_WIDTHS, _STARTS)[:, None]
     if particles is not None:
@@ -128,6 +132,12 @@ def _search_modes(
         starts[:half] = particles[rng.integers(len(particles), size=half)]
     modes = find_modes(target, starts, most=_MOST_MODES)
     gradients, done = modes.gradients, 0
+    if particles is not None and 0 < len(modes.z) < _MOST_MODES:
+        low, high = np.log(_SURVEY_WIDTHS)
+        widths = np.exp(rng.uniform(float(low), float(high), size=(_SURVEY, 1)))
+        starts = widths * rng.normal(size=(_SURVEY, dim))
+        modes = survey(target, starts, modes, most=_MOST_MODES)
+        gradients += modes.gradients
     while 1 < len(modes.z) < _MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
         centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
         starts = centre + spread * rng.normal(size=(_STARTS, dim))
@@ -185,14 +195,16 @@ def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> Studen
 
 
 def _agrees(trial: Trial, pilot: Tempering | None, target: Pullback) -> bool:
-    """Whether the pilot's rough log Z is not at odds with the trial's."""
+    """Whether the pilot's rough log Z is not above the trial's. One below it is no objection: the
+    pilot missed what draws at the modes have shown.
+    """
     if pilot is None:
         return True
     # What the pilot's single precision makes of log γ is not held against it.
     log_ratio = weigh(ScaleMixture(pilot.z.shape[1]), target, pilot.z.astype(np.float64))
     log_Z = pilot.log_Z_hat + float(log_Z_hat(log_ratio - pilot.log_ratios[-1]))
     error = max(0.2, float(np.sqrt(pilot.log_Z_variance)))
-    return abs(log_Z - trial.log_Z_hat) < 6 * error
+    return log_Z - trial.log_Z_hat < 6 * error
 
 
 def answer_by_importance(

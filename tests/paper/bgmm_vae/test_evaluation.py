@@ -21,6 +21,7 @@ from nestedvi.paper.bgmm_vae.training import build_models, unstack
 from tests.helpers.small_bgmm import CONFIG, splits_of
 
 
+@pytest.mark.slow
 def test_a_perfect_classifier_is_as_good_as_true_labels(key, monkeypatch):
     """Clusters that are the classes in another order: after the matching every image is right, and
     E[λ] is that of the labels.

@@ -91,6 +91,7 @@ def test_clusters_that_say_nothing_have_no_information(key):
     )
 
 
+@pytest.mark.slow
 def test_the_kl_trains_codes_and_mixture(key):
     """Downhill, an image between two clusters goes to that of its mini-batch; π_c and everything
     else stay.
@@ -111,6 +112,7 @@ def test_the_kl_trains_codes_and_mixture(key):
     assert not any(np.any(x) for x in jax.tree.leaves(others))
 
 
+@pytest.mark.slow
 def test_the_objective_adds_it_with_its_weight(key):
     """Same draws with and without: the difference is the weighted KL at the codes, and the encoder
     feels it.

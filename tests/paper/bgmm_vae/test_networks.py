@@ -68,6 +68,7 @@ def test_the_papers_sizes(key):
     assert jax.eval_shape(decoder, jnp.zeros(10)).shape == (28, 28)
 
 
+@pytest.mark.slow
 def test_every_pixel_and_every_code_matters(key):
     """No pixel is lost to padding or cutting: each moves the code, and each is moved by it."""
     encoder, decoder = (

@@ -65,6 +65,7 @@ def test_the_mixtures_components():
     np.testing.assert_allclose(mixture.log_prob(z, jnp.array(1), NOTHING), expected[1], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_marginal_sums_components_out():
     """Σ_c π_c p(z|c): it integrates to one and is the density of its own draws."""
     model = tiny()

@@ -56,6 +56,7 @@ def ratios(program, num_particles, num_runs, seed=7):
     return np.exp(np.asarray(log_Z, float) - log_evidence(XS)), np.asarray(resampled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "when"), CASES)
 def test_evidence_is_estimated_without_bias(name, when):
     """E[Ẑ] = p(x) for each heuristic, resampling always or when weights have become uneven."""
@@ -74,6 +75,7 @@ def test_evidence_without_bias_from_a_network_that_names_clusters_in_one_way():
     assert_mean_is_one(ratio)
 
 
+@pytest.mark.slow
 def test_exact_messages_and_modes_give_the_evidence_at_once():
     """With the exact recursion and q(η) around the modes, log Ẑ of 2000 particles is within 0.05 of
     log p(x) (or four errors).

@@ -67,6 +67,7 @@ def latent(mu, tau, k):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEURISTICS)
 def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
     """log γ_k − log p(η) − log p(x_{1:k}, z_{1:k} | η) − log ψ_k(z_k, η) − Σ log τ is one number

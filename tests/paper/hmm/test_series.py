@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from nestedvi.grid.cells import cell_key
 from nestedvi.paper.hmm.cells import series_cells
@@ -12,6 +13,7 @@ from nestedvi.paper.hmm.series import run_series
 CONFIG = HMMConfig(series=2, series_steps=3, series_particles=50, series_batches=40)
 
 
+@pytest.mark.slow
 def test_a_filter_that_learns_nothing_is_near_the_exact_evidence(tmp_path):
     """log of a mean of 40 Ẑ, each of 50 particles: within a few of its standard errors, and above
     the mean of log Ẑ.
