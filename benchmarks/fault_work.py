@@ -153,7 +153,7 @@ def run_child(
     for setting, value in settings:
         jax.config.update(setting, value)
     # Every chunk is saved, whatever the work asks for: more writes to be killed in.
-    loop_module._Saver.is_due = lambda self: True  # type: ignore[method-assign]
+    loop_module._Saver.is_due = lambda self, since: True  # type: ignore[method-assign]
     if most_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))

@@ -75,6 +75,7 @@ def two_steps(key, sampler, objective):
     return params, after, finite, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_levels"), [(name, 2 + i % 2) for i, name in enumerate(LEARNED)]
 )

@@ -57,6 +57,7 @@ def test_log_Z_hat_is_unbiased_on_the_ring(key):
     assert_unbiased(runs.log_Z_hat, np.log(8.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [("systematic", 0.6), ("multinomial", "always")])
 def test_stacked_and_unequal_levels_agree(rule, key, x64):
     """A scan over stacked levels and a loop over a tuple are the same sampler."""

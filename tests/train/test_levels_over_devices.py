@@ -33,6 +33,7 @@ def step(key, x64):
     )
 
 
+@pytest.mark.slow
 def test_rows_that_fill_up_change_nothing(step, key):
     """The same gradient, record and particles; their own gradients are zero."""
     sampler, population, filled, filled_population = step
