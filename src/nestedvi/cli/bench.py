@@ -68,6 +68,12 @@ def _step_table(config: Any, result: dict[str, Any]) -> Table:
     return table
 
 
+def _print_page(out: str, name: str) -> None:
+    """The table that a benchmark has written, as it stands in its file."""
+    page = (Path(out) / name).read_text(encoding="utf-8")
+    out_console.print(page, markup=False, highlight=False)
+
+
 @bench.command(
     cls=configured_by("nestedvi.bench.targets:TargetsConfig"),
     epilog=examples("nestedvi bench targets --targets ring,funnel --methods smc --seeds 2"),
@@ -96,9 +102,7 @@ def targets(
     sizes = given(seeds=seeds, particles=particles, seed=seed)
     config = TargetsConfig(**given(targets=names_in(targets), methods=names_in(methods)), **sizes)
     bench_targets(config, out, console=err_console)
-    out_console.print(
-        (Path(out) / "targets.md").read_text(encoding="utf-8"), markup=False, highlight=False
-    )
+    _print_page(out, "targets.md")
 
 
 @bench.command(
@@ -134,9 +138,7 @@ def campaign(
     sizes = given(seeds=seeds, particles=particles, jobs=jobs, minutes=minutes, seed=seed)
     config = CampaignConfig(**given(targets=names_in(targets), methods=names_in(methods)), **sizes)
     run_campaign(config, out, console=err_console)
-    out_console.print(
-        (Path(out) / "campaign.md").read_text(encoding="utf-8"), markup=False, highlight=False
-    )
+    _print_page(out, "campaign.md")
 
 
 @bench.command(
@@ -171,9 +173,7 @@ def posteriordb(
     options = given(posteriors=names_in(posteriors), limit=limit, within=within, seed=seed)
     config = PosteriordbConfig(**options)
     bench_posteriordb(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
-    out_console.print(
-        (Path(out) / "posteriordb.md").read_text(encoding="utf-8"), markup=False, highlight=False
-    )
+    _print_page(out, "posteriordb.md")
 
 
 @bench.command(
@@ -210,6 +210,4 @@ def evidences(
     sizes = given(draws=draws, limit=limit, within=within, seed=seed)
     config = EvidencesConfig(**given(problems=names_in(problems)), **sizes)
     bench_evidences(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
-    out_console.print(
-        (Path(out) / "evidences.md").read_text(encoding="utf-8"), markup=False, highlight=False
-    )
+    _print_page(out, "evidences.md")
