@@ -173,5 +173,18 @@ def fit_base(
             break
         # Draws of every round are properly weighted; those of the first bases are worth little.
         base = refit(base, *(np.concatenate(x) for x in zip(*seen[-3:], strict=True)))
-    best = max(trials, key=lambda trial: trial.share)
-    return best._replace(draws=draws)
+    return _best(trials, num)._replace(draws=draws)
+
+
+def _best(trials: list[Trial], num: int) -> Trial:
+    """The one that keeps most of its draws, among those whose Ẑ is not clearly below another's: a
+    base that misses a mode knows nothing of it and may keep all of its draws.
+    """
+    errors = [4 * np.sqrt((1 / trial.share - 1) / num) for trial in trials]
+    at_least = max(trial.log_Z_hat - error for trial, error in zip(trials, errors, strict=True))
+    whole = [
+        trial
+        for trial, error in zip(trials, errors, strict=True)
+        if trial.log_Z_hat + error >= at_least
+    ]
+    return max(whole, key=lambda trial: trial.share)

@@ -18,7 +18,7 @@ from nestedvi.fitting.climb import climb
 from nestedvi.fitting.directions import lower_root
 from nestedvi.pieces import piece_size, through_pieces
 
-__all__ = ["Modes", "find_modes", "survey"]
+__all__ = ["Modes", "find_modes", "slopes", "survey"]
 
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
@@ -202,3 +202,8 @@ def survey(
         return known._replace(gradients=ask.gradients)
     modes = find_modes(density, short.z[order], most=most, known=known)
     return modes._replace(gradients=modes.gradients + ask.gradients)
+
+
+def slopes(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
+    """∂ log γ at many places, by the program that climbs use."""
+    return _Counted(density, jnp.result_type(float))(np.asarray(z))[1]

@@ -71,11 +71,10 @@ def answer_auto(key: Key, request: Request) -> Answer:
 
 
 def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
-    """Where the thorough way starts: as wide as a search begins. A base at the modes would win all
-    weights for those of them that were found, and there may be many more. Only where a wide base
-    cannot reach, in many dimensions, half of the draws are around the modes.
+    """Where the thorough way starts: as wide as a search begins, and half of the draws around the
+    modes, where some are known.
     """
-    if quick.trial is None or dim <= _PILOT_DIM:
+    if quick.trial is None:
         return ScaleMixture(dim)
     at_modes = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), quick.trial.base)
     return Mixture((at_modes, ScaleMixture(dim)), jnp.zeros(2))

@@ -20,6 +20,7 @@ from nestedvi.fitting.base import refit_base
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.batches import answer_from_followed
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
+from nestedvi.inference.mode_search import missed_modes
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.search import unfinished
 from nestedvi.inference.stages import Stages
@@ -42,8 +43,6 @@ _FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
 # cannot feed it.
 _FLEXIBLE_DIM = 64
-# By how much Laplace's approximation of the modes' mass may exceed log Z: it is one.
-_MISSED = 0.4
 
 
 class Start(NamedTuple):
@@ -107,7 +106,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
-        diagnosis=(*unfinished(run), *gap, *_missed(start.quick, answer)),
+        diagnosis=(*unfinished(run), *gap, *missed_modes(start.quick.log_mass, answer)),
         sampler=as_sampler(base, target, tuned),
         cost=cost,
     )
@@ -125,17 +124,6 @@ def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide:
         return jnp.asarray(z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2]))
 
     return refit_base(key, rows(~held), rows(held), wide=wide)
-
-
-def _missed(quick: QuickBase, answer: Answer) -> tuple[str, ...]:
-    """A mode that climbs found and particles did not has more mass than all that they report."""
-    gap = quick.log_mass - answer.log_Z
-    if gap <= max(_MISSED, 6 * answer.log_Z_stderr):
-        return ()
-    return (
-        f"Modes that optimisation found have, by Laplace's approximation, e^{gap:.1f} times the"
-        " mass that the particles account for: they miss a narrow mode, and log Z is too low.",
-    )
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:

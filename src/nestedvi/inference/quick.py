@@ -7,6 +7,7 @@ sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible 
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -19,8 +20,9 @@ from nestedvi.densities.student import StudentMixture
 from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
-from nestedvi.fitting.modes import Modes, find_modes, survey
+from nestedvi.fitting.modes import Modes, find_modes
 from nestedvi.inference.answer import Answer, Cost
+from nestedvi.inference.mode_search import MOST_MODES, NUM_STARTS, search_modes, total_log_mass
 from nestedvi.inference.trace import Trace, weight_curve
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
@@ -34,14 +36,6 @@ __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 _SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.03
 # Fitting goes on up to this share.
 _GOOD = 0.6
-# Climbs begin at this many places. Where they end at several modes there are more of them, for each
-# mode at least the second number: one that is found half as often as the others is then missed
-# once in 10⁵ times.
-_STARTS, _STARTS_A_MODE, _MOST_MODES = 64, 25, 60
-# A survey of short climbs for what those miss: how many, and between which widths they begin.
-_SURVEY, _SURVEY_WIDTHS = 4096, (0.5, 32.0)
-# Widths of the places in units of the search: near ones, and far ones for what those are blind to.
-_WIDTHS = (0.5, 2.0, 8.0)
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
 # less than its due.
 _UNCOVERED = 0.01
@@ -82,16 +76,16 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     key_starts, *keys = split_on_host(key, _REPAIRS + 2)
     rng = generator(key_starts)
     particles = None if pilot is None else np.asarray(pilot.z, np.float64)
-    modes = _search_modes(rng, target, dim, particles)
+    modes = search_modes(rng, target, dim, particles)
     # With as many modes as are kept there are more: no mixture of them will do.
-    if not 0 < len(modes.z) < _MOST_MODES:
+    if not 0 < len(modes.z) < MOST_MODES:
         return QuickBase(None, False, modes.gradients, 0)
     dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
     base = base_at_modes(modes, dtype)
     if particles is not None:
         base = _with_particles(base, modes, target, particles)
     for k in keys:
-        log_mass = float(scipy.special.logsumexp(modes.log_mass))
+        log_mass = total_log_mass(modes)
         trial = fit_base(k, base, target, num=num_draws(dim), good=_GOOD)
         values += trial.draws
         if particles is None:
@@ -101,8 +95,8 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
             trial.khat < _KHAT and not _too_many(missed, particles, trial)
         ):
             break
-        starts = missed[rng.integers(len(missed), size=_STARTS)]
-        more = find_modes(target, starts, known=modes, most=_MOST_MODES)
+        starts = missed[rng.integers(len(missed), size=NUM_STARTS)]
+        more = find_modes(target, starts, known=modes, most=MOST_MODES)
         gradients += more.gradients
         if len(more.z) > len(modes.z):
             modes = more
@@ -118,33 +112,6 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     if particles is not None:
         accepted = accepted and not _too_many(missed, particles, trial)
     return QuickBase(trial, accepted, gradients, values, log_mass)
-
-
-def _search_modes(
-    rng: np.random.Generator, target: Pullback, dim: int, particles: np.ndarray | None
-) -> Modes:
-    """Modes above places around the origin and above the pilot's particles, and those that a survey
-    finds. Where there are several, climbs from places as wide apart as those known find more, until
-    there were enough of them.
-    """
-    starts = rng.normal(size=(_STARTS, dim)) * np.resize(_WIDTHS, _STARTS)[:, None]
-    if particles is not None:
-        half = _STARTS // 2
-        starts[:half] = particles[rng.integers(len(particles), size=half)]
-    modes = find_modes(target, starts, most=_MOST_MODES)
-    gradients, done = modes.gradients, 0
-    if particles is not None and 0 < len(modes.z) < _MOST_MODES:
-        low, high = np.log(_SURVEY_WIDTHS)
-        widths = np.exp(rng.uniform(float(low), float(high), size=(_SURVEY, 1)))
-        starts = widths * rng.normal(size=(_SURVEY, dim))
-        modes = survey(target, starts, modes, most=_MOST_MODES)
-        gradients += modes.gradients
-    while 1 < len(modes.z) < _MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
-        centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
-        starts = centre + spread * rng.normal(size=(_STARTS, dim))
-        modes = find_modes(target, starts, most=_MOST_MODES, known=modes)
-        gradients, done = gradients + modes.gradients, done + _STARTS
-    return modes._replace(gradients=gradients)
 
 
 def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
@@ -173,7 +140,10 @@ def _with_particles(
     log_mass = modes.log_mass.max() + np.log(np.exp(modes.log_mass - modes.log_mass.max()).sum())
     far = _uncovered(base, target, z, log_mass + SHORT + 2 * z.shape[1] ** 0.5)
     if len(far) <= _UNEXPLAINED * len(z):
-        return refit(base, z, np.zeros(len(z)))
+        refined = refit(base, z, np.zeros(len(z)))
+        # A pilot may have missed modes that climbs found: half of the draws go where those say.
+        weights = [scipy.special.log_softmax(np.asarray(b.log_weights)) for b in (base, refined)]
+        return eqx.tree_at(lambda b: b.log_weights, refined, jnp.asarray(np.logaddexp(*weights)))
     if len(far) > 2 * z.shape[1]:
         return _with_component(base, far, len(far) / len(z))
     return base

@@ -1,23 +1,33 @@
 """`method="smc"`: tempered SMC with Hamiltonian moves. It learns nothing, and every learned method
 must beat it.
 
-A coarse run finds the mass and an adaptive one finds temperatures, metrics and step sizes; fresh
-particles follow it, so that Ẑ is unbiased.
+A coarse run and optimisations find the mass, and an adaptive run finds temperatures, metrics and
+step sizes; fresh particles follow it, so that Ẑ is unbiased.
 """
 
+from contextlib import nullcontext
 from functools import partial
 
 import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import Affine
+from nestedvi.densities.affine import Affine, Pullback
+from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.directions import whiten
+from nestedvi.fitting.importance import base_at_modes
+from nestedvi.fitting.modes import Modes, slopes
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.batches import answer_from_followed
+from nestedvi.inference.exact import exact_target
+from nestedvi.inference.mode_search import MOST_MODES, missed_modes, search_modes, total_log_mass
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
-from nestedvi.randomness import split_on_host
+from nestedvi.precision import double_precision
+from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
 
 __all__ = ["answer_smc"]
@@ -30,9 +40,14 @@ _FINE = Plan(ess_share=0.93, moves=4, draws=96, hot=5)
 _BATCHES = 10
 # The metric of a run that is tuned needs as many particles as these for each dimension.
 _PER_DIMENSION = 8
-# More than this share, and this number, of particles that hardly move at the end are no chance:
-# where one step suits all it is a few in a thousand, in a funnel one in thirty.
-_STUCK_SHARE, _STUCK = 0.015, 5
+# More than this share, and this number, of particles that hardly move at the end are no chance,
+# where the density is this much steeper for some of them than it would be for a Gaussian.
+_STUCK_SHARE, _STUCK, _STEEP = 0.015, 5, 3.5
+# The density is so much flatter for some particles than for a Gaussian's: a funnel's mouth. The
+# neck of such a funnel may have no particles that could be stuck.
+_FLAT = 2.5
+# Where importance sampling from the base keeps this share there is nothing left to miss.
+_GOOD_BASE = 0.05
 
 
 def answer_smc(key: Key, request: Request) -> Answer:
@@ -41,7 +56,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
     """
     request.refuse("num_levels", "it finds its temperatures itself.")
     request.refuse("num_steps", "it learns nothing.")
-    key_search, key_tune, key_run = split_on_host(key, 3)
+    key_search, key_modes, key_tune, key_run = split_on_host(key, 4)
     dim, num, piece, mesh = request.dim, request.num_particles, request.piece, request.mesh
     total = -(-num // _BATCHES) * _BATCHES
     num_tune = min(total, max(piece, -(-_PER_DIMENSION * dim // piece) * piece))
@@ -51,9 +66,9 @@ def answer_smc(key: Key, request: Request) -> Answer:
             "search", lambda: search(key_search, request, num_tune, _COARSE)
         )
         stages.done(log_Z=coarse.log_Z_hat)
-        mean, root, _ = whiten(coarse.z)
-        around = Affine(ScaleMixture(dim, _AROUND), mean, root)
-        base = Mixture((ScaleMixture(dim), around), jnp.zeros(2))
+        stages.begin("modes")
+        modes = request.keep("modes", partial(_modes, key_modes, request, target, coarse))
+        base = _base(dim, coarse, modes)
         stages.begin("tuning")
         tune = partial(tempering, key_tune, base, target, _FINE, num_particles=num_tune)
         tune = partial(tune, step_size=coarse.step_size, piece=piece, mesh=mesh)
@@ -65,14 +80,23 @@ def answer_smc(key: Key, request: Request) -> Answer:
         fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0)
         frozen = request.keep("run", partial(fresh, piece=piece, mesh=mesh))
         stages.done(log_Z=frozen.log_Z_hat)
+        uneven = request.keep("slopes", partial(_uneven, request, target, frozen))
     answer = answer_from_followed(frozen, target, num)
-    gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients
-    values = (coarse.values + run.values) * num_tune / num + frozen.values
-    return answer._replace(
+    answer = answer._replace(
         # Batches may agree by chance: they are not believed to be closer than their own weights
         # make likely.
-        log_Z_stderr=max(answer.log_Z_stderr, frozen.log_Z_variance**0.5),
-        diagnosis=(*unfinished(run), *_too_few(num_tune, dim), *_stalled(frozen)),
+        log_Z_stderr=max(answer.log_Z_stderr, frozen.log_Z_variance**0.5)
+    )
+    gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients
+    gradients += modes.gradients / num + 1
+    values = (coarse.values + run.values) * num_tune / num + frozen.values
+    return answer._replace(
+        diagnosis=(
+            *unfinished(run),
+            *_too_few(num_tune, dim),
+            *missed_modes(total_log_mass(modes), answer),
+            *uneven,
+        ),
         cost=Cost(0.0, gradients, values),
         drawn_log_w=None,
         weighted=False,
@@ -91,14 +115,56 @@ def _too_few(num_tune: int, dim: int) -> tuple[str, ...]:
     )
 
 
-def _stalled(run: Tempering) -> tuple[str, ...]:
-    if run.stuck <= _STUCK_SHARE or run.stuck * len(run.z) < _STUCK:
+def _modes(key: Key, request: Request, target: Pullback, coarse: Tempering) -> Modes:
+    with nullcontext() if request.exact is None else double_precision():
+        exactly = exact_target(target, request.exact)
+        particles = np.asarray(coarse.z, np.float64)
+        return search_modes(generator(key), exactly, request.dim, particles)
+
+
+def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
+    """Draws from as wide as a search begins, from around the coarse run's particles, and from the
+    modes, each as many.
+    """
+    mean, root, _ = whiten(coarse.z)
+    around = Affine(ScaleMixture(dim, _AROUND), mean, root)
+    parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
+    # With as many modes as are kept there are more, and those at hand would take all weight.
+    if 0 < len(modes.z) < MOST_MODES:
+        parts.append(base_at_modes(modes, jnp.result_type(float)))
+    return Mixture(tuple(parts), jnp.zeros(len(parts)))
+
+
+def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ...]:
+    """A sentence if the density is far steeper for some particles than for others: no one step
+    suits all.
+    """
+    if run.base_share > _GOOD_BASE:
+        return ()
+    with nullcontext() if request.exact is None else double_precision():
+        slope = slopes(exact_target(target, request.exact), np.asarray(run.z, np.float64))
+    steep, flat = _steepness(slope @ run.root)
+    stuck = run.stuck > _STUCK_SHARE and run.stuck * len(run.z) >= _STUCK
+    if not (stuck and steep > _STEEP) and flat <= _FLAT:
         return ()
     return (
-        (
-            f"{100 * run.stuck:.1f} % of the particles hardly move: steps that suit the others are"
-            " too long where those are, as in a funnel's neck. Batches that all miss such a part"
-            " agree, and log Z is then too low by more than its standard error says; use"
-            " method='auto', which learns where it is, or other coordinates."
-        ),
+        "The density is far steeper for some particles than for others, as in a funnel: steps that"
+        f" suit some are too long for others ({100 * run.stuck:.1f} % hardly move), and few or no"
+        " particles may be where it is steepest. Batches that all miss such a part agree, and log Z"
+        " is then too low by more than its standard error says; use method='auto', which learns"
+        " where it is, or other coordinates.",
+    )
+
+
+def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
+    """How far the largest and the smallest slopes are from the middle one, on a log scale, in units
+    of what they are for a Gaussian in its own metric.
+    """
+    places = [0.01, 0.5, 0.99]
+    with np.errstate(divide="ignore"):
+        low, middle, high = np.quantile(np.log(np.linalg.norm(slope, axis=1)), places)
+    low_normal, middle_normal, high_normal = np.log(scipy.stats.chi.ppf(places, slope.shape[1]))
+    return (
+        float((high - middle) / (high_normal - middle_normal)),
+        float((middle - low) / (middle_normal - low_normal)),
     )
