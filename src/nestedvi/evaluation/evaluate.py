@@ -93,8 +93,7 @@ def evaluate(
     bounds: bool = True,
     devices: Devices = None,
 ) -> Evaluation:
-    """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
-    the upper bound out.
+    """Runs independent batches of particles: log Z with its standard error, bounds and ESS.
 
     Args:
         key: randomness of all batches.

@@ -151,7 +151,8 @@ class AmortisedTrainer(AbstractLearner):
             return jnp.sum(jnp.where(kept, values, 0), axis=0) / count.astype(values.dtype)
 
         log_Z_hat, size, divergence = (mean(x) for x in measures)
-        info = AmortisedRecord(log_Z_hat, size, divergence, jnp.sum(jnp.logical_not(good)))  # type: ignore[arg-type]
+        dropped = jnp.sum(jnp.logical_not(good))
+        info = AmortisedRecord(log_Z_hat, size, divergence, dropped)  # type: ignore[arg-type]
         return Gradient(jax.tree.map(mean, grads), jnp.any(good)[None], info, carry)
 
     def _many(self) -> Callable[..., Any]:
