@@ -1,5 +1,5 @@
-"""`nestedvi bench`: speed of a training step, and errors where log Z is known. It prints; what is
-measured is `bench`'s.
+"""`nestedvi bench`: speed of a training step, errors where log Z is known, the campaign, and other
+people's posteriors. It prints; what is measured is `bench`'s.
 """
 
 from pathlib import Path
