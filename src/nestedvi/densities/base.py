@@ -17,6 +17,7 @@ from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = [
     "AbstractDensity",
@@ -27,22 +28,11 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "check_shape",
-    "in_pieces",
 ]
 
 
-# Densities of many particles are asked for in pieces of one size, so that one program serves any
-# number of them.
+# So many particles at once, on a CPU.
 _PIECE = 512
-
-
-def in_pieces(z: np.ndarray, size: int) -> list[np.ndarray]:
-    """Rows in pieces of `size`, the last one filled up with copies of its last row."""
-    pieces = [z[i : i + size] for i in range(0, len(z), size)]
-    short = size - len(pieces[-1])
-    if short:
-        pieces[-1] = np.concatenate([pieces[-1], np.repeat(pieces[-1][-1:], short, axis=0)])
-    return pieces
 
 
 class AbstractDensity(eqx.Module):
@@ -115,9 +105,12 @@ class AbstractSampleable(AbstractDensity):
         """log π of many particles, as an array on the host. A density of a few matrix products may
         compute it there.
         """
-        z = np.asarray(z)
-        pieces = [_log_prob_many(self, jnp.asarray(piece)) for piece in in_pieces(z, _PIECE)]
-        return np.concatenate([np.asarray(x, np.float64) for x in pieces])[: len(z)]
+        values = through_pieces(
+            lambda piece: _log_prob_many(self, jnp.asarray(piece)),
+            np.asarray(z),
+            piece_size(_PIECE),
+        )
+        return values.astype(np.float64)
 
 
 @eqx.filter_jit

@@ -98,8 +98,10 @@ def climb(
     while running.any() and done < rounds:
         done += 1
         slope = np.sum(gradient * d, axis=1)
-        new_value, new_gradient = _finite(
-            *ask(np.where(running[:, None], z + size[:, None] * d, z))
+        going = np.flatnonzero(running)
+        new_value, new_gradient = value.copy(), gradient.copy()
+        new_value[going], new_gradient[going] = _finite(
+            *ask(z[going] + size[going, None] * d[going])
         )
         # Rounding of a large log density must not refuse a good step.
         slack = 1e-9 + np.finfo(np.float32).eps * np.abs(value) * 0.1

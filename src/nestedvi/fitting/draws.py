@@ -13,13 +13,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable, in_pieces
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.devices import size_of, spread
+from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = ["NO_MASS", "draw_weighted", "log_values", "weigh"]
 
 # A log weight of zero mass as a number that can be multiplied with β = 0.
 NO_MASS = -1e30
+# So many draws at once, on a CPU.
 _PIECE = 512
 
 
@@ -39,9 +41,8 @@ def log_values(
             return _values(jnp.asarray(piece), target)
         return spread(_values, mesh, "batches", jnp.asarray(piece), target)
 
-    pieces = in_pieces(z, _PIECE * size_of(mesh, "batches"))
-    parts = [np.asarray(values(piece)) for piece in pieces]
-    return np.concatenate(parts)[: len(z)].astype(np.float64)
+    size = piece_size(_PIECE) * size_of(mesh, "batches")
+    return through_pieces(values, z, size).astype(np.float64)
 
 
 def weigh(

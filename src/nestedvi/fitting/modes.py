@@ -13,9 +13,10 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from nestedvi.densities.base import AbstractDensity, in_pieces
+from nestedvi.densities.base import AbstractDensity
 from nestedvi.fitting.climb import climb
 from nestedvi.fitting.directions import lower_root
+from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = ["Modes", "find_modes", "survey"]
 
@@ -24,8 +25,11 @@ _WIDEST = 30.0
 # Ends of two optimisations are one mode if a Gaussian of either's shape would not tell them apart.
 _SAME = 2.0
 _NEWTON_STEPS = 8
+# A mode whose share of the mass, by Laplace's approximation, is below e to minus this is none.
+_NEGLIGIBLE = 30.0
 # Newton steps are tried whole and shortened, all at once.
 _SIZES = (1.0, 0.3, 0.1, 0.03)
+# So many climbs at once, on a CPU.
 _PIECE = 64
 # A survey's climbs are so many rounds long, and so many of the best that are elsewhere then go on.
 _SHORT_CLIMB, _GO_ON = 12, 128
@@ -70,14 +74,11 @@ class _Counted:
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.gradients += len(z)
-        asked = [
-            _values_and_gradients(self.density, jnp.asarray(piece, self.dtype))
-            for piece in in_pieces(z, _PIECE)
-        ]
-        values, gradients = (
-            np.concatenate([np.asarray(x) for x in part]) for part in zip(*asked, strict=True)
+        return through_pieces(
+            lambda piece: _values_and_gradients(self.density, jnp.asarray(piece, self.dtype)),
+            z,
+            piece_size(_PIECE),
         )
-        return values[: len(z)], gradients[: len(z)]
 
     def hessian(self, z: np.ndarray) -> np.ndarray:
         """Of −log γ."""
@@ -114,6 +115,50 @@ def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray
     return z, float(value), root
 
 
+class _Kept:
+    """Modes that were found, those of no mass among them: a climb that ends there finds nothing
+    new.
+    """
+
+    def __init__(self, known: Modes | None):
+        self.all: list[tuple[np.ndarray, float, np.ndarray]] = []
+        if known is not None:
+            self.all = list(zip(known.z, known.log_gamma, known.roots, strict=True))
+        self.log_mass = [] if known is None else list(known.log_mass)
+
+    @property
+    def count(self) -> int:
+        """How many have mass."""
+        return sum(not self.is_negligible(mass) for mass in self.log_mass)
+
+    def is_negligible(self, log_mass: float) -> bool:
+        return bool(self.log_mass) and log_mass < max(self.log_mass) - _NEGLIGIBLE
+
+    def add(self, mode: tuple[np.ndarray, float, np.ndarray]) -> None:
+        self.all.append(mode)
+        z, log_gamma, root = (np.asarray(x)[None] for x in mode)
+        self.log_mass.append(float(Modes(z, log_gamma, root, 0).log_mass[0]))
+
+    def knows(self, z: np.ndarray) -> bool:
+        for place, _, root in self.all:
+            away = scipy.linalg.solve_triangular(root, z - place, lower=True)
+            if np.sqrt(np.mean(away**2)) < _SAME:
+                return True
+        return False
+
+    def modes(self, dim: int, gradients: int) -> Modes:
+        """Those that have mass."""
+        kept = [
+            mode
+            for mode, mass in zip(self.all, self.log_mass, strict=True)
+            if not self.is_negligible(mass)
+        ]
+        if not kept:
+            return Modes(np.zeros((0, dim)), np.zeros(0), np.zeros((0, dim, dim)), gradients)
+        z, log_gamma, roots = (np.array(x) for x in zip(*kept, strict=True))
+        return Modes(z, log_gamma, roots, gradients)
+
+
 def find_modes(
     density: AbstractDensity,
     starts: Float[np.ndarray, "starts dim"],
@@ -122,27 +167,21 @@ def find_modes(
     known: Modes | None = None,
 ) -> Modes:
     """The modes that climbs from `starts` end in, and those that were `known`; at most `most` of
-    them.
+    them, and none whose mass is negligible beside another's.
     """
-    ask = _Counted(density, jnp.result_type(float))
+    ask, kept = _Counted(density, jnp.result_type(float)), _Kept(known)
     ends = climb(ask, starts)
-    kept: list[tuple[np.ndarray, float, np.ndarray]] = []
-    if known is not None:
-        kept = list(zip(known.z, known.log_gamma, known.roots, strict=True))
+    # At most so much more than log γ at its top is the log mass of a mode.
+    widest = np.shape(starts)[1] * (np.log(_WIDEST) + 0.5 * np.log(2 * np.pi))
     for i in np.argsort(-ends.log_gamma):
-        if len(kept) == most:
+        top = ends.log_gamma[i]
+        if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
             break
-        if np.isfinite(ends.log_gamma[i]) and not _is_known(ends.z[i], kept):
+        if not kept.knows(ends.z[i]):
             mode = _polish(ask, ends.z[i])
-            if mode is not None and not _is_known(mode[0], kept):
-                kept.append(mode)
-    dim = np.shape(starts)[1]
-    places, values, roots = (
-        (np.array(x) for x in zip(*kept, strict=True))
-        if kept
-        else (np.zeros((0, dim)), np.zeros(0), np.zeros((0, dim, dim)))
-    )
-    return Modes(places, values, roots, ask.gradients)
+            if mode is not None and not kept.knows(mode[0]):
+                kept.add(mode)
+    return kept.modes(np.shape(starts)[1], ask.gradients)
 
 
 def survey(
@@ -163,11 +202,3 @@ def survey(
         return known._replace(gradients=ask.gradients)
     modes = find_modes(density, short.z[order], most=most, known=known)
     return modes._replace(gradients=modes.gradients + ask.gradients)
-
-
-def _is_known(z: np.ndarray, kept: list[tuple[np.ndarray, float, np.ndarray]]) -> bool:
-    for place, _, root in kept:
-        away = scipy.linalg.solve_triangular(root, z - place, lower=True)
-        if np.sqrt(np.mean(away**2)) < _SAME:
-            return True
-    return False

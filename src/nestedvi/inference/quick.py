@@ -49,8 +49,9 @@ _UNCOVERED = 0.01
 _UNEXPLAINED = 0.05
 _REPAIRS = 4
 _BATCHES = 10
-# Fresh draws must keep this share of what the trial kept, with a k̂ below the second number.
-_KEPT, _KHAT_ALL = 0.5, 0.7
+# Fresh draws must keep this share of what the trial kept, with a k̂ below the second number; the
+# base is tried so many times.
+_KEPT, _KHAT_ALL, _TRIES = 0.5, 0.7, 2
 # As many draws as bring the standard error of log Z down to this, within bounds.
 _STDERR, _MOST_CALLS = 0.003, 8
 
@@ -207,23 +208,26 @@ def _agrees(trial: Trial, pilot: Tempering | None, target: Pullback) -> bool:
     return log_Z - trial.log_Z_hat < 6 * error
 
 
-def answer_by_importance(
-    key: Key,
-    quick: QuickBase,
-    target: Pullback,
-    num_particles: int,
-    mesh: Mesh | None = None,
-) -> Answer | None:
-    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights; None
-    if these weights do not keep what the trial promised. The devices of a mesh share the draws.
+class _Drawn(NamedTuple):
+    """Fresh draws of ten batches: particles that were picked from each by weight, log Ẑ of each,
+    all log weights, how many draws were picked from each, and some draws with their log weights
+    for a fit.
     """
-    trial = quick.trial
-    assert trial is not None
-    dim = trial.base.means.shape[1]
-    num, per_batch = num_draws(dim), -(-num_particles // _BATCHES)
+
+    particles: np.ndarray
+    log_Z_hats: np.ndarray
+    log_w: np.ndarray
+    ancestors: np.ndarray
+    some: tuple[np.ndarray, np.ndarray]
+
+
+def _draw_batches(
+    key: Key, trial: Trial, target: Pullback, per_batch: int, mesh: Mesh | None
+) -> _Drawn:
+    num = num_draws(trial.base.means.shape[1])
     wanted = (1 / trial.share - 1) / _STDERR**2
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
-    particles, log_Z, weights, ancestors = [], [], [], []
+    particles, log_Z, weights, ancestors, some = [], [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
         drawn = [draw_weighted(one, trial.base, target, num, mesh) for one in keys]
@@ -233,23 +237,52 @@ def answer_by_importance(
         log_Z.append(log_Z_hat(log_ratio))
         weights.append(log_ratio)
         ancestors.append(len(np.unique(picks)))
-    log_ratio = np.concatenate(weights)
-    if float(ess(log_ratio)) < _KEPT * trial.share * len(log_ratio) or khat(log_ratio) > _KHAT_ALL:
+        some.append(drawn[0])
+    z, log_w = (np.concatenate(x) for x in zip(*some, strict=True))
+    return _Drawn(
+        np.concatenate(particles),
+        np.array(log_Z),
+        np.concatenate(weights),
+        np.array(ancestors),
+        (z.astype(np.float64), log_w),
+    )
+
+
+def answer_by_importance(
+    key: Key,
+    quick: QuickBase,
+    target: Pullback,
+    num_particles: int,
+    mesh: Mesh | None = None,
+) -> Answer | None:
+    """`num_particles` of ten batches of fresh draws, thinned systematically by their weights. If
+    these weights do not keep what the trial promised, the base is fitted to them and tried once
+    more; then None. The devices of a mesh share the draws.
+    """
+    trial, values = quick.trial, quick.values
+    assert trial is not None
+    per_batch = -(-num_particles // _BATCHES)
+    for k in split_on_host(key, _TRIES):
+        drawn = _draw_batches(k, trial, target, per_batch, mesh)
+        log_w = drawn.log_w
+        values += len(log_w)
+        share = float(ess(log_w)) / len(log_w)
+        if share >= _KEPT * trial.share and khat(log_w) <= _KHAT_ALL:
+            break
+        trial = trial._replace(base=refit(trial.base, *drawn.some), share=max(share, _SHARE))
+    else:
         return None
     # Draws are independent: their weights say the error better than ten batches do.
-    stderr = np.sqrt(1 / float(ess(log_ratio)) - 1 / len(log_ratio))
-    z = np.asarray(target.map(jnp.asarray(np.concatenate(particles)[:num_particles])))
-    log_w = np.repeat(log_Z, per_batch)[:num_particles]
-    total = quick.values + len(log_ratio)
+    stderr = np.sqrt((1 / share - 1) / len(log_w))
     return Answer(
-        z,
-        log_w,
-        float(log_Z_hat(log_ratio)),
+        np.asarray(target.map(jnp.asarray(drawn.particles[:num_particles]))),
+        np.repeat(drawn.log_Z_hats, per_batch)[:num_particles],
+        float(log_Z_hat(log_w)),
         float(stderr),
         num_batches=_BATCHES,
-        num_ancestors=sum(ancestors),
-        cost=Cost(quick.gradients / num_particles, 0.0, total / num_particles),
-        drawn_log_w=log_ratio,
+        num_ancestors=int(drawn.ancestors.sum()),
+        cost=Cost(quick.gradients / num_particles, 0.0, values / num_particles),
+        drawn_log_w=log_w,
         exact=True,
-        trace=Trace(np.array(log_Z), np.array(ancestors), (), weight_curve(log_ratio)),
+        trace=Trace(drawn.log_Z_hats, drawn.ancestors, (), weight_curve(log_w)),
     )

@@ -16,12 +16,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable, in_pieces
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.draws import draw_weighted, weigh
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, log_Z_hat, normalise
 from nestedvi.paths.annealing import log_geometric
+from nestedvi.pieces import in_pieces
 from nestedvi.randomness import generator
 from nestedvi.smc.moves import AbstractMove, Moved
 
