@@ -28,11 +28,9 @@ SOURCE = ROOT / "src" / "nestedvi"
 PASSAGE, COLUMNS = 10, 100
 # Modules that come before all packages: a reader passes over checks of arguments and the like.
 BEFORE_ALL = frozenset(
-    f"nestedvi.{name}"
-    for name in (
-        *("_types", "arguments", "errors", "interrupts", "progress"),
-        *("precision", "randomness", "devices", "distributed"),
-    )
+    f"nestedvi.{path.stem}"
+    for path in SOURCE.glob("*.py")
+    if path.stem not in ("__init__", "__main__", "methods")
 )
 # The row that has every part of a row, and the smallest problem on which all of it runs.
 TINY_HMM: dict[str, Any] = dict(
