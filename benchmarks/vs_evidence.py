@@ -52,10 +52,10 @@ def one_answer(contender: str, problem: str, seed: int, limit: float) -> Row:
     }
 
 
-def cell(contender: str, problem: str, seed: int, limit: float, tell: Any) -> Row:
+def cell(contender: str, problem: str, seed: int, limit: float, report: Any) -> Row:
     """The first answer of a process, and for the first seed a second one with another seed."""
     first = one_answer(contender, problem, seed, limit)
-    tell(first)
+    report(first)
     second = one_answer(contender, problem, seed + 1000, limit) if seed == 0 else None
     return {"first": first, "second": second}
 
@@ -66,8 +66,8 @@ def row_of(job: tuple[str, str, int], limit: float, outcome: Outcome) -> Row:
     row = {"contender": contender, "problem": problem, "seed": seed, "limit": limit}
     if outcome.state == "done":
         return {**row, "state": "answered", **outcome.value}
-    row |= {"first": outcome.told, "second": None}
-    if outcome.told:
+    row |= {"first": outcome.reported, "second": None}
+    if outcome.reported:
         return {**row, "state": "answered"}
     if outcome.state == "failed":
         return {**row, "state": "failed", "why": str(outcome.value)}

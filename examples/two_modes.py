@@ -60,6 +60,6 @@ stuck = np.mean(chain.get_samples()["a"] > chain.get_samples()["b"])
 print(f"one NUTS chain: share of a > b = {stuck:.3f} (exact {share:.3f})")
 
 posterior = nvi.sample(key_sample, mixture, model_args=(y,), method=args.method)
-found, error = posterior.expectation(lambda sites: sites["a"] > sites["b"])
-print(f"nestedvi:       share of a > b = {found:.3f} ± {error:.3f}")
+estimate, error = posterior.expectation(lambda sites: sites["a"] > sites["b"])
+print(f"nestedvi:       share of a > b = {estimate:.3f} ± {error:.3f}")
 print(f"log Z = {posterior.log_Z:.4f} ± {posterior.log_Z_stderr:.4f} (exact {log_Z:.4f})")

@@ -52,7 +52,9 @@ def test_every_section_is_tested_here():
 
 
 def test_kernel(monkeypatch, key, x64):
-    name = join(monkeypatch, kernels.KERNELS, skeleton("A kernel")["entry"])
+    names = skeleton("A kernel")
+    name = join(monkeypatch, kernels.KERNELS, names["entry"])
+    names["test_a_step_and_its_return_are_equally_likely"]()
     kernels.test_normalised_and_sampled_faithfully(name, None)
     kernels.test_score_term(name, None)
     kernels.test_gradients_in_the_parameters(name, key, None)

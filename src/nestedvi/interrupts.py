@@ -144,7 +144,9 @@ def listen(say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def keeping(what: str) -> Iterator[None]:
-    """While this lasts, `what` is said of a stop by Ctrl-C: where the work is kept."""
+    """While this lasts, the message of a stop by Ctrl-C ends with `what`: where the work is
+    kept.
+    """
     _kept.append(what)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Processes with a limit: results, errors, what was told before a stop, and cores."""
+"""Processes with a limit: results, errors, what was reported before a stop, and cores."""
 
 import os
 import time
@@ -8,12 +8,12 @@ import pytest
 from nestedvi.grid.limited import Job, run_limited
 
 
-def work(what, number, tell):
+def work(what, number, report):
     if what == "fail":
         raise ValueError(f"no {number}")
     if what == "die":
         os._exit(3)
-    tell(10 * number)
+    report(10 * number)
     if what == "sleep":
         time.sleep(60)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -29,6 +29,8 @@ CASES = {
 
 
 NAMES = tuple(CASES)
+# Those whose g = F' is not constant: every one but the reverse KL.
+VARYING = tuple(name for name in NAMES if not CASES[name][0]().constant_slope)
 
 
 def divergences(names, log_target, log_proposal, log_cell=0.0):

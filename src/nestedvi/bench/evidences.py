@@ -123,7 +123,9 @@ def _by_auto(name: str, data_dir: Path | None, seed: int) -> Row:
     return {**found, "diagnosis": list(posterior.diagnosis)}
 
 
-def _cell(name: str, seed: int, draws: int, data_dir: Path | None, folder: Path, tell: Any) -> Row:
+def _cell(
+    name: str, seed: int, draws: int, data_dir: Path | None, folder: Path, report: Any
+) -> Row:
     """Both ways; one that fails leaves its sentence, and the other still answers."""
     jax.config.update("jax_platforms", "cpu")
 
@@ -138,7 +140,7 @@ def _cell(name: str, seed: int, draws: int, data_dir: Path | None, folder: Path,
                 row[way] = answer()
             except Exception as error:
                 row[way] = {"log_Z": None, "why": f"{type(error).__name__}: {error}"}
-            tell(row)
+            report(row)
         known = [row[way]["log_Z"] for way in ways if row[way]["log_Z"] is not None]
         return row, {"log_Z": np.array(known)}
 
@@ -187,7 +189,7 @@ def bench_evidences(
         return {"rows": ordered, "config": asdict(config), **provenance(config.seed)}
 
     def ended(outcome: Outcome) -> None:
-        row = outcome.value if outcome.state == "done" else outcome.told
+        row = outcome.value if outcome.state == "done" else outcome.reported
         rows[outcome.name] = public(row or {"problem": outcome.name})
         progress.skip(1.0)
         content = result()

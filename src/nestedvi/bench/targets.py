@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from nestedvi._types import Key
 from nestedvi.bench.blackjax import answer_blackjax
 from nestedvi.bench.report import errors_figure, targets_table
 from nestedvi.errors import UnknownNameError
@@ -74,27 +75,47 @@ def find_target(name: str) -> Target:
 METHODS: dict[str, AnswerFunction] = {**ANSWERS, "blackjax": answer_blackjax}
 
 
+class _Run(NamedTuple):
+    """A run of a method: its error, and what it says of itself; `share` is its ESS in percent."""
+
+    error: float
+    stderr: float
+    share: float
+    khat: float
+    cost: Cost
+    seconds: float
+    diagnosis: list[str]
+
+
+def _run(key: Key, method: str, request: Request, log_Z: float) -> _Run:
+    """One answer of a method beside the known log Z."""
+    began = time.perf_counter()
+    answer = METHODS[method](key, request)
+    seconds = time.perf_counter() - began
+    posterior = make_posterior(answer.z, answer)
+    return _Run(
+        answer.log_Z - log_Z,
+        answer.log_Z_stderr,
+        100 * posterior.ess / request.num_particles,
+        posterior.khat,
+        answer.cost or Cost(np.nan, np.nan, np.nan),
+        seconds,
+        list(posterior.diagnosis),
+    )
+
+
 def run_target(
     name: str, method: str, config: TargetsConfig
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """One row: all runs of a method on a target."""
-    target = find_target(name)
+    target, key = find_target(name), cell_key(config.seed, f"{name} {method}")
     request = Request(target.build(), target.dim, config.particles)
-    errors, stderrs, shares, khats, costs, seconds, diagnoses = [], [], [], [], [], [], []
-    for i in range(config.seeds):
-        began = time.perf_counter()
-        key = jax.random.fold_in(cell_key(config.seed, f"{name} {method}"), i)
-        answer = METHODS[method](key, request)
-        seconds.append(time.perf_counter() - began)
-        posterior = make_posterior(answer.z, answer)
-        errors.append(answer.log_Z - target.log_Z)
-        stderrs.append(answer.log_Z_stderr)
-        shares.append(100 * posterior.ess / config.particles)
-        khats.append(posterior.khat)
-        costs.append(answer.cost or Cost(np.nan, np.nan, np.nan))
-        diagnoses.append(list(posterior.diagnosis))
+    runs = [
+        _run(jax.random.fold_in(key, i), method, request, target.log_Z) for i in range(config.seeds)
+    ]
+    errors, seconds = [run.error for run in runs], [run.seconds for run in runs]
     absolute = np.abs(errors)
-    worst = int(np.argmax(absolute))
+    worst = runs[int(np.argmax(absolute))]
     row = {
         "target": name,
         "dim": target.dim,
@@ -104,18 +125,18 @@ def run_target(
         "log_Z": target.log_Z,
         "mean_abs_error": absolute.mean(),
         "mean_error": np.mean(errors),
-        "worst_error": errors[worst],
-        "worst_stderr": stderrs[worst],
-        "worst_diagnosis": diagnoses[worst],
-        "ess_percent": np.mean(shares),
-        "gradients_learning": np.mean([cost.learning for cost in costs]),
-        "gradients_sampling": np.mean([cost.sampling for cost in costs]),
-        "values": np.mean([cost.values for cost in costs]),
+        "worst_error": worst.error,
+        "worst_stderr": worst.stderr,
+        "worst_diagnosis": worst.diagnosis,
+        "ess_percent": np.mean([run.share for run in runs]),
+        "gradients_learning": np.mean([run.cost.learning for run in runs]),
+        "gradients_sampling": np.mean([run.cost.sampling for run in runs]),
+        "values": np.mean([run.cost.values for run in runs]),
         "seconds_first": seconds[0],
         "seconds": float(np.median(seconds[1:])) if len(seconds) > 1 else seconds[0],
         "runs": [
-            {"error": e, "stderr": s, "khat": k, "diagnosis": d}
-            for e, s, k, d in zip(errors, stderrs, khats, diagnoses, strict=True)
+            {"error": run.error, "stderr": run.stderr, "khat": run.khat, "diagnosis": run.diagnosis}
+            for run in runs
         ],
     }
     return row, {"errors": np.asarray(errors)}

@@ -1,5 +1,5 @@
-"""`nestedvi bench`: speed of a training step, and errors where log Z is known. It prints; what is
-measured is `bench`'s.
+"""`nestedvi bench`: speed of a training step, errors where log Z is known, the campaign, and other
+people's posteriors. It prints; what is measured is `bench`'s.
 """
 
 from pathlib import Path
@@ -22,6 +22,12 @@ from nestedvi.cli.options import (
 )
 
 __all__ = ["bench"]
+
+# Options that several benchmarks have.
+Methods = Annotated[str | None, typer.Option(help="Ways of answering, separated by commas.")]
+Seeds = Annotated[int | None, typer.Option(help="Independent runs of each.")]
+Particles = Annotated[int | None, typer.Option(help="Particles that a run returns.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")]
 
 bench = typer.Typer(
     help="Measure speed, memory and errors.",
@@ -82,11 +88,9 @@ def targets(
     targets: Annotated[
         str | None, typer.Option(help="Targets, separated by commas; -rotated turns one.")
     ] = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Ways of answering, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Independent runs of each.")] = None,
-    particles: Annotated[int | None, typer.Option(help="Particles that a run returns.")] = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    particles: Particles = None,
     out: Annotated[
         str, typer.Option(help="Folder for targets.json, targets.md and targets.png.")
     ] = "nestedvi-benchmarks",
@@ -113,11 +117,9 @@ def campaign(
     targets: Annotated[
         str | None, typer.Option(help="Targets, separated by commas.", show_default="all")
     ] = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Ways of answering, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Independent runs of each.")] = None,
-    particles: Annotated[int | None, typer.Option(help="Particles that a run returns.")] = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    particles: Particles = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes side by side, one thread each.")
     ] = None,
@@ -153,7 +155,7 @@ def posteriordb(
         float | None, typer.Option(help="Seconds that one posterior may take.")
     ] = None,
     within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    jobs: Jobs = 1,
     data_dir: Annotated[
         str | None,
         typer.Option(help="Folder with references.json and data.", show_default="$NESTEDVI_DATA"),
@@ -191,7 +193,7 @@ def evidences(
     draws: Annotated[int | None, typer.Option(help="Draws of each of NUTS' four chains.")] = None,
     limit: Annotated[float | None, typer.Option(help="Seconds that one problem may take.")] = None,
     within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, a core each.")] = 1,
+    jobs: Jobs = 1,
     data_dir: Annotated[
         str | None,
         typer.Option(help="Folder with posteriordb's data.", show_default="$NESTEDVI_DATA"),

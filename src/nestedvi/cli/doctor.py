@@ -19,32 +19,32 @@ def doctor(as_json: Json = False) -> None:
     """
     from nestedvi.storage.environment import examine
 
-    found = examine()
+    installation = examine()
     if as_json:
-        print_json(found)
+        print_json(installation)
     else:
-        _print(found)
-    if found["problems"]:
+        _print(installation)
+    if installation["problems"]:
         raise typer.Exit(1)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(installation: dict[str, Any]) -> None:
     facts = table_with_head("Installation")
     facts.show_header = False
     for name in ("nestedvi", "python", "platform", "devices", "precision", "cache"):
-        facts.add_row(name, escape(str(found[name])))
+        facts.add_row(name, escape(str(installation[name])))
     out_console.print(facts)
     table = table_with_head("Packages")
     for column in ("package", "needed", "installed", "for"):
         table.add_column(column, no_wrap=column == "package")
-    for row in found["packages"]:
+    for row in installation["packages"]:
         state = escape(row["installed"] or "missing")
         colour = "green" if row["suits"] else "red" if row["needed_by"] == "core" else "yellow"
         table.add_row(
             escape(row["package"]), row["bound"], f"[{colour}]{state}[/{colour}]", row["what_for"]
         )
     out_console.print(table)
-    for sentence in [*found["problems"], *found["hints"]]:
+    for sentence in [*installation["problems"], *installation["hints"]]:
         out_console.print(escape(sentence), highlight=False, soft_wrap=True)
-    if not found["problems"]:
+    if not installation["problems"]:
         out_console.print("Nothing that nestedvi always needs is missing.")

@@ -111,7 +111,7 @@ def _join_others(context: typer.Context, asked: bool) -> None:
 
 
 def _together() -> AbstractContextManager[None]:
-    """Of several processes, the end of another is said in a sentence."""
+    """The end of another of several processes becomes an error of one sentence."""
     if _DISTRIBUTED not in sys.argv:
         return nullcontext()
     from nestedvi.distributed import one_sentence_if_lost

@@ -26,6 +26,34 @@ _BGMM_VAE = "nestedvi.paper.bgmm_vae.config:BgmmVaeConfig"
 
 _OUT = "Folder for results.json, table.md and the figures."
 Quick = Annotated[bool, typer.Option("--quick", help="A coarse version of everything, in minutes.")]
+Rows = Annotated[str | None, typer.Option(help="Rows of the table, separated by commas.")]
+Iterations = Annotated[int | None, typer.Option(help="Training steps.")]
+Datasets = Annotated[str | None, typer.Option("--dataset", help="mnist, fashion-mnist or both.")]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help=(
+            "Settings to try instead of a row's own, as in rate_rest=5e-3,decay=true; may be"
+            " repeated."
+        ),
+    ),
+]
+Validation = Annotated[
+    bool,
+    typer.Option("--validation", help="Evaluate on held-out training images, to choose settings."),
+]
+Half = Annotated[bool, typer.Option("--half", help="Encoder and decoder compute in bfloat16.")]
+DataDir = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder with the image files.", show_default="$NESTEDVI_DATA, else fetched once"
+    ),
+]
+QuickImages = Annotated[
+    bool,
+    typer.Option("--quick", help="Small networks, few images and steps: minutes on two cores."),
+]
 
 reproduce = typer.Typer(
     help="Rebuild the paper's experiments.",
@@ -58,7 +86,7 @@ def annealing(
     restarts: Annotated[
         int | None, typer.Option(help="Trainings of each cell, side by side.")
     ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Training steps.")] = None,
+    iterations: Iterations = None,
     order: Order = None,
     out: Annotated[str, typer.Option(help=_OUT)] = "nestedvi-annealing",
     jobs: Annotated[
@@ -89,9 +117,7 @@ def annealing(
 
 @reproduce.command(cls=configured_by(_HMM), epilog=examples("nestedvi reproduce hmm --quick"))
 def hmm(
-    rows: Annotated[
-        str | None, typer.Option(help="Rows of the table, separated by commas.")
-    ] = None,
+    rows: Rows = None,
     iterations: Annotated[int | None, typer.Option(help="Training steps of each row.")] = None,
     order: Annotated[
         str | None, typer.Option(help="How levels are run in training: sequential or two-phase.")
@@ -130,44 +156,16 @@ def hmm(
     epilog=examples("nestedvi reproduce bgmm-vae --quick --dataset mnist"),
 )
 def bgmm_vae(
-    datasets: Annotated[
-        str | None, typer.Option("--dataset", help="mnist, fashion-mnist or both.")
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Rows of the table, separated by commas.")
-    ] = None,
+    datasets: Datasets = None,
+    methods: Rows = None,
     seeds: Annotated[int | None, typer.Option(help="Trainings of each row, side by side.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    variants: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help=(
-                "Settings to try instead of a row's own, as in rate_rest=5e-3,decay=true; may be"
-                " repeated."
-            ),
-        ),
-    ] = None,
-    validation: Annotated[
-        bool,
-        typer.Option(
-            "--validation", help="Evaluate on held-out training images, to choose settings."
-        ),
-    ] = False,
-    half: Annotated[
-        bool, typer.Option("--half", help="Encoder and decoder compute in bfloat16.")
-    ] = False,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder with the image files.", show_default="$NESTEDVI_DATA, else fetched once"
-        ),
-    ] = None,
+    iterations: Iterations = None,
+    variants: Variants = None,
+    validation: Validation = False,
+    half: Half = False,
+    data_dir: DataDir = None,
     out: Annotated[str, typer.Option(help=_OUT)] = "nestedvi-bgmm-vae",
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Small networks, few images and steps: minutes on two cores."),
-    ] = False,
+    quick: QuickImages = False,
     seed: Seed = None,
 ) -> None:
     """Section 5.3 of the paper: inferring class proportions of mini-batches of images without

@@ -29,51 +29,52 @@ def _method_names(incomplete: str) -> list[str]:
     return [name for name in (*ANSWERS, *METHODS) if name.startswith(incomplete)]
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="path/to/file.py:name of a NumPyro model or a log density, or a built-in target."
+    ),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(help=".npz or .csv: arrays or columns become the model's arguments."),
+]
+Dim = Annotated[int | None, typer.Option(help="The size of a particle, for a log density.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(help="auto, smc, or a row of 'nestedvi methods'.", autocompletion=_method_names),
+]
+Particles = Annotated[int | None, typer.Option("--particles", help="Weighted particles to return.")]
+Levels = Annotated[
+    int | None,
+    typer.Option(
+        "--levels", help="K, the number of densities (smc finds it).", show_default="the method's"
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        help="Training steps of a row of nestedvi methods.",
+        show_default="the method's",
+    ),
+]
+Cache = Annotated[
+    bool, typer.Option(help="Keep compiled programs on disk, so that the next run is quicker.")
+]
+Out = Annotated[str, typer.Option(help="Folder for report.html, posterior.json, .png and .nc.")]
+
+
 def sample(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="path/to/file.py:name of a NumPyro model or a log density, or a built-in target."
-        ),
-    ],
-    data: Annotated[
-        str | None,
-        typer.Option(help=".npz or .csv: arrays or columns become the model's arguments."),
-    ] = None,
-    dim: Annotated[
-        int | None, typer.Option(help="The size of a particle, for a log density.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, smc, or a row of 'nestedvi methods'.", autocompletion=_method_names
-        ),
-    ] = None,
-    num_particles: Annotated[
-        int | None, typer.Option("--particles", help="Weighted particles to return.")
-    ] = None,
-    num_levels: Annotated[
-        int | None,
-        typer.Option(
-            "--levels",
-            help="K, the number of densities (smc finds it).",
-            show_default="the method's",
-        ),
-    ] = None,
-    num_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            help="Training steps of a row of nestedvi methods.",
-            show_default="the method's",
-        ),
-    ] = None,
-    cache: Annotated[
-        bool, typer.Option(help="Keep compiled programs on disk, so that the next run is quicker.")
-    ] = True,
-    out: Annotated[
-        str, typer.Option(help="Folder for report.html, posterior.json, .png and .nc.")
-    ] = "nestedvi-sample",
+    model: Model,
+    data: Data = None,
+    dim: Dim = None,
+    method: MethodName = None,
+    num_particles: Particles = None,
+    num_levels: Levels = None,
+    num_steps: Steps = None,
+    cache: Cache = True,
+    out: Out = "nestedvi-sample",
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
@@ -98,6 +99,10 @@ def sample(
         print_json(content)
         return
     _print_summary(posterior.summary(), content["log_Z_true"])
+    _print_files(out, written)
+
+
+def _print_files(out: str, written: list[str]) -> None:
     out_console.print(
         "Wrote " + ", ".join(escape(f"{out}/{name}") for name in written), soft_wrap=True
     )

@@ -1,6 +1,7 @@
 """Densities score one particle: log γ(z), normalised or not. Some of them draw exact samples.
 
-A density refuses to know about particles in bulk.
+A density is written for one particle. Those that loops on the host draw from also score and draw
+many rows at once. A density refuses to know weights, levels and samplers.
 """
 
 from nestedvi.densities.affine import Affine, AffineMap, Pullback

@@ -8,9 +8,9 @@ a_i and b_i are place and width of two experts together, as of a prior and a lik
     1 / b_i² = e^{−2 l} (1 + ρ),    a_i = a + δ ρ / (1 + ρ)
 
 l and log ρ (a first width, and how much more precise the second expert is) and δ (how far apart the
-two are) are linear in the first few coordinates, the rulers; a is linear in y_<i. Where one scale
-rules many coordinates (a funnel, a hierarchical model) that is their dependence on it, and it goes
-on where there were no data. π, m and σ come from a small network of y_<i. With all slopes zero the
+two are) are linear in the first few coordinates; a is linear in y_<i. Where one scale governs many
+coordinates (a funnel, a hierarchical model) that is their dependence on it, and it goes on where
+there were no data. π, m and σ come from a small network of y_<i. With all slopes zero the
 coordinates are independent.
 """
 

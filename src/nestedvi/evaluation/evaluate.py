@@ -93,8 +93,7 @@ def evaluate(
     bounds: bool = True,
     devices: Devices = None,
 ) -> Evaluation:
-    """Runs `num_batches` independent batches of `num_particles` particles; `bounds=False` leaves
-    the upper bound out.
+    """Runs independent batches of particles: log Z with its standard error, bounds and ESS.
 
     Args:
         key: randomness of all batches.
@@ -123,6 +122,19 @@ def evaluate(
     num_particles = check_whole("num_particles", num_particles)
     num_batches = check_whole("num_batches", num_batches)
     key_lower, key_upper = jax.random.split(key)
+    spread_batches = _spreader(num_particles, num_batches, devices)
+    log_Z_hats, info = spread_batches(_batches, key_lower, sampler)
+    check_run(info, num_particles)
+    for sentence in support_warnings(sampler, info):
+        warnings.warn(sentence, NestedviWarning, stacklevel=3)
+    upper = _upper(key_upper, sampler, spread_batches) if bounds else None
+    return _summarise(log_Z_hats, info, upper, num_particles)
+
+
+def _spreader(num_particles: int, num_batches: int, devices: Devices) -> Callable[..., Any]:
+    """A function that runs `num_batches` batches, as many side by side as memory suggests, and over
+    the devices.
+    """
     at_once = max(1, min(num_batches, _PARTICLES_AT_ONCE // num_particles))
     mesh = as_mesh(devices, "batches", ("particles",))
     check_divides(num_particles, "num_particles", mesh, "particles")
@@ -133,12 +145,17 @@ def evaluate(
             return batches(keys, shared, num_particles, at_once)
         return spread(batches, mesh, "batches", keys, shared, num_particles, at_once)
 
-    log_Z_hats, info = spread_batches(_batches, key_lower, sampler)
-    check_run(info, num_particles)
-    for sentence in support_warnings(sampler, info):
-        warnings.warn(sentence, NestedviWarning, stacklevel=3)
+    return spread_batches
+
+
+def _summarise(
+    log_Z_hats: Float[Array, " batches"],
+    info: LevelInfo,
+    upper: Float[Array, " batches"] | None,
+    num_particles: int,
+) -> Evaluation:
+    """Means over batches, and their standard errors."""
     log_Z, stderr = log_Z_hat_stderr(log_Z_hats)
-    upper = _upper(key_upper, sampler, spread_batches) if bounds else None
 
     def mean_of(x):
         return np.asarray(jnp.mean(x, axis=0))
@@ -158,7 +175,7 @@ def evaluate(
         level_kl_reverse=mean_of(info.kl_reverse),
         level_kl_forward=mean_of(info.kl_forward),
         num_particles=num_particles,
-        num_batches=num_batches,
+        num_batches=log_Z_hats.shape[0],
     )
 
 

@@ -89,11 +89,7 @@ def evaluate_instances(
     every: int = 1,
     devices: Devices = None,
 ) -> InstanceEvaluation:
-    """Runs the sampler of every instance once with `num_particles` particles, `at_once` instances
-    side by side.
-
-    With `refresh`, global variables are moved after every `every` states, and `distinct` counts
-    their values at the end.
+    """Runs the sampler of every instance once.
 
     Args:
         key: randomness of all runs.
@@ -108,34 +104,17 @@ def evaluate_instances(
 
     Example:
         ```python
-        class Walk(nvi.AbstractStateSpaceModel):
-            def log_initial(self, z):
-                return dist.Normal(0.0, 1.0).log_prob(z)
+        def program(x):
+            def log_posterior(z):
+                return -0.5 * jnp.sum(z**2) - 0.5 * jnp.sum((x - z) ** 2)
 
-            def log_transition(self, z, z_prev):
-                return dist.Normal(z_prev, 1.0).log_prob(z)
+            initial = nvi.DiagonalNormal(jnp.zeros(1), 2.0)
+            return nvi.build(
+                jax.random.key(0), "ais", target=log_posterior, initial=initial, num_levels=4
+            ).sampler
 
-            def log_observation(self, x, z):
-                return dist.Normal(z, 0.5).log_prob(x)
-
-        class Step(eqx.Module):
-            log_scale: jax.Array
-
-            def __call__(self, z, context):
-                return dist.Normal(z, jnp.exp(self.log_scale))
-
-        class Program(eqx.Module):
-            step: Step
-
-            def __call__(self, xs):
-                kernel = nvi.DistributionKernel(self.step, reparameterised=True)
-                move = nvi.Shared(nvi.Transition(kernel), len(xs) - 1)
-                return nvi.NestedSampler(dist.Normal(0.0, 1.0), nvi.StateSpace(Walk(), xs), move)
-
-        series = jnp.cumsum(jax.random.normal(jax.random.key(0), (20, 4)), axis=1)
-
-        program = Program(Step(jnp.array(0.0)))
-        nvi.evaluate_instances(jax.random.key(1), program, series, num_particles=50).log_Z_hat
+        data = jax.random.normal(jax.random.key(1), (20, 3))
+        nvi.evaluate_instances(jax.random.key(2), program, data, num_particles=50).log_Z_hat
         ```
     """
     check_key(key)

@@ -64,7 +64,10 @@ def run_cached(
         row["digest"] = _digest(row, arrays)
         # The old record goes first: it must never stand beside new arrays.
         record.unlink(missing_ok=True)
-        write_atomic(arrays_file, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
+        write_atomic(
+            arrays_file,
+            lambda path: np.savez_compressed(path, **arrays),  # type: ignore[arg-type]
+        )
         write_json(record, row)
         shutil.rmtree(work, ignore_errors=True)
         return row, arrays

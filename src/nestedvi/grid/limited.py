@@ -1,7 +1,7 @@
 """Work in processes of their own, one core each and none longer than a limit: what is still running
 then is stopped, and what it reported so far is kept.
 
-What the work computes is not known here.
+It refuses to know what the work computes.
 """
 
 import multiprocessing
@@ -23,13 +23,13 @@ class Job(NamedTuple):
 
 class Outcome(NamedTuple):
     """How a job ended. `state` is "done", "failed" (an error, in words), "stopped" (by a limit) or
-    "died" (the process was lost); `told` is what it last reported before that.
+    "died" (the process was lost); `reported` is what it last reported before that.
     """
 
     name: str
     state: str
     value: Any
-    told: Any
+    reported: Any
     seconds: float
 
 
@@ -39,6 +39,7 @@ class _Running(NamedTuple):
     core: int | None
     # Until the process says that it began, its limit is no limit.
     began: float = float("inf")
+    reported: Any = None
 
 
 def run_limited(
@@ -51,60 +52,95 @@ def run_limited(
     on_start: Callable[[str], None] = lambda name: None,
     on_end: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """`work(*args, tell)` of every job in the order given, `at_once` at a time.
+    """`work(*args, report)` of every job in the order given, `at_once` at a time.
 
-    **Arguments:**
-
-    - `work`: a function of a module; its arguments, its result and what it passes to `tell` must be
-      picklable.
-    - `limit`: seconds of a job, from when its process has started; `within`: seconds of all
-      together. Jobs that were never started are not among the outcomes.
-    - `on_start`, `on_end`: called in this process.
+    Args:
+        work: a function of a module; its arguments, its result and what it passes to `report` must
+            be picklable.
+        jobs: names and arguments.
+        at_once: processes side by side.
+        limit: seconds of a job, from when its process has started.
+        within: seconds of all together. Jobs that were never started are not among the outcomes.
+        on_start: called in this process with the name of a job that starts.
+        on_end: called in this process with the outcome of a job that ended.
     """
-    cores, waiting = _cores(at_once), list(jobs)
-    last = time.monotonic() + within
-    running: dict[Connection, _Running] = {}
-    told: dict[str, Any] = {}
-    outcomes: list[Outcome] = []
-
-    def end(connection: Connection, state: str, value: Any) -> None:
-        job, process, core, began = running.pop(connection)
-        connection.close()
-        if process.is_alive() and state != "done":
-            process.kill()
-        process.join()
-        cores.append(core)
-        seconds = max(time.monotonic() - began, 0.0)
-        outcomes.append(Outcome(job.name, state, value, told.get(job.name), seconds))
-        on_end(outcomes[-1])
-
+    pool, waiting = _Pool(work, _cores(at_once), limit, time.monotonic() + within, on_end), [*jobs]
     try:
-        while running or (waiting and time.monotonic() < last):
-            while waiting and cores and time.monotonic() < last:
+        while pool.running or (waiting and pool.in_time()):
+            while waiting and pool.cores and pool.in_time():
                 job = waiting.pop(0)
                 on_start(job.name)
-                connection, entry = _start(work, job, cores.pop(0))
-                running[connection] = entry
-            due = min(min(entry.began + limit for entry in running.values()), last)
-            left = None if due == float("inf") else max(due - time.monotonic(), 0.0)
-            ready = wait(list(running), left)
-            for connection in [each for each in running if each in ready]:
-                message = _receive(connection)
-                if message[0] == "began":
-                    running[connection] = running[connection]._replace(began=time.monotonic())
-                elif message[0] == "told":
-                    told[running[connection].job.name] = message[1]
-                else:
-                    end(connection, *message)
-            now = time.monotonic()
-            for connection, entry in list(running.items()):
-                if now >= min(entry.began + limit, last):
-                    end(connection, "stopped", None)
+                pool.start(job)
+            pool.listen()
+            pool.stop_overdue()
     finally:
-        for entry in running.values():
+        pool.kill()
+    return pool.outcomes
+
+
+class _Pool:
+    """The processes that run, the cores that are free, and the outcomes so far."""
+
+    def __init__(
+        self,
+        work: Callable[..., Any],
+        cores: list[int | None],
+        limit: float,
+        last: float,
+        on_end: Callable[[Outcome], None],
+    ):
+        self._work, self._limit, self._last, self._on_end = work, limit, last, on_end
+        self.cores = cores
+        self.running: dict[Connection, _Running] = {}
+        self.outcomes: list[Outcome] = []
+
+    def in_time(self) -> bool:
+        return time.monotonic() < self._last
+
+    def start(self, job: Job) -> None:
+        connection, entry = _start(self._work, job, self.cores.pop(0))
+        self.running[connection] = entry
+
+    def listen(self) -> None:
+        """Waits for messages until the next limit, and reads those that came."""
+        due = min(self._due(entry) for entry in self.running.values())
+        left = None if due == float("inf") else max(due - time.monotonic(), 0.0)
+        ready = wait(list(self.running), left)
+        for connection in [each for each in self.running if each in ready]:
+            kind, value = _receive(connection)
+            entry = self.running[connection]
+            if kind == "began":
+                self.running[connection] = entry._replace(began=time.monotonic())
+            elif kind == "reported":
+                self.running[connection] = entry._replace(reported=value)
+            else:
+                self._end(connection, kind, value)
+
+    def stop_overdue(self) -> None:
+        now = time.monotonic()
+        for connection, entry in list(self.running.items()):
+            if now >= self._due(entry):
+                self._end(connection, "stopped", None)
+
+    def kill(self) -> None:
+        for entry in self.running.values():
             entry.process.kill()
             entry.process.join()
-    return outcomes
+
+    def _due(self, entry: _Running) -> float:
+        return min(entry.began + self._limit, self._last)
+
+    def _end(self, connection: Connection, state: str, value: Any) -> None:
+        entry = self.running.pop(connection)
+        connection.close()
+        if entry.process.is_alive() and state != "done":
+            entry.process.kill()
+        entry.process.join()
+        self.cores.append(entry.core)
+        seconds = max(time.monotonic() - entry.began, 0.0)
+        outcome = Outcome(entry.job.name, state, value, entry.reported, seconds)
+        self.outcomes.append(outcome)
+        self._on_end(outcome)
 
 
 def _cores(at_once: int) -> list[int | None]:
@@ -138,12 +174,12 @@ def _work(
     if core is not None:
         os.sched_setaffinity(0, {core})
 
-    def tell(value: Any) -> None:
-        connection.send(("told", value))
+    def report(value: Any) -> None:
+        connection.send(("reported", value))
 
     connection.send(("began", None))
     try:
-        result = work(*args, tell)
+        result = work(*args, report)
     except Exception as error:
         connection.send(("failed", f"{type(error).__name__}: {error}"))
     else:

@@ -42,17 +42,17 @@ class AbstractStateSpaceModel(eqx.Module):
 
     Example:
         ```python
-        class Walk(nvi.AbstractStateSpaceModel):
+        class Epidemic(nvi.AbstractStateSpaceModel):  # counts of cases whose log rate wanders
             def log_initial(self, z):
-                return dist.Normal(0.0, 1.0).log_prob(z)
+                return dist.Normal(2.0, 1.0).log_prob(z)
 
             def log_transition(self, z, z_prev):
-                return dist.Normal(z_prev, 1.0).log_prob(z)
+                return dist.Normal(z_prev, 0.2).log_prob(z)
 
             def log_observation(self, x, z):
-                return dist.Normal(z, 0.5).log_prob(x)
+                return dist.Poisson(jnp.exp(z)).log_prob(x)
 
-        Walk().log_transition(0.3, 0.1)
+        Epidemic().log_observation(7, 2.1)
         ```
     """
 

@@ -54,10 +54,10 @@ def _mean(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _diagnose(record: Mapping[str, np.ndarray], skipped: np.ndarray, num_levels: int) -> list[str]:
-    said = []
+    diagnosis = []
     lost = np.asarray(skipped).reshape(-1, num_levels).sum(axis=0)
     for level in np.flatnonzero(lost):
-        said.append(
+        diagnosis.append(
             f"Level {level + 1}: {lost[level]} updates were skipped, because a gradient was not"
             " finite. A few at the start do no harm; many ask for a smaller learning rate or more"
             " levels."
@@ -69,10 +69,10 @@ def _diagnose(record: Mapping[str, np.ndarray], skipped: np.ndarray, num_levels:
         before, last = total[-2 * tenth : -tenth], total[-tenth:]
         error = np.sqrt((np.nanvar(before) + np.nanvar(last)) / tenth)
         if np.nanmean(before) - np.nanmean(last) > _STANDARD_ERRORS * error:
-            said.append(
+            diagnosis.append(
                 "The divergence still falls at the end of the training: more steps would help."
             )
-    return said
+    return diagnosis
 
 
 def write_training_report(

@@ -72,14 +72,7 @@ def run_refreshed(
     """Runs a sampler of a `StateSpace` path with global variables; η is refreshed before the first
     state and then after every `every` states.
     """
-    path = sampler.path
-    if not isinstance(path, StateSpace) or path.prior is None:
-        raise TypeError(
-            "Only the global variables of a StateSpace path with a prior can be refreshed; this"
-            f" path is a {type(path).__name__} without."
-        )
-    if every < 1 or path.num_steps % every:
-        raise ValueError(f"`every` must divide the number of steps, {path.num_steps}; got {every}.")
+    path = _refreshable(sampler, every)
     key_first, key_rest, key_refresh = jax.random.split(key, 3)
     start = nothing_in(num_particles)
     particles = outgoing(start, terms(key_first, start, sampler.first_level(), path))
@@ -88,44 +81,86 @@ def run_refreshed(
     def fold(tree):
         return jax.tree.map(lambda x: x.reshape(segments, every, *x.shape[1:]), tree)
 
-    noise, observations = fold(level_noise(key_rest, sampler)), fold(path.observations)
-    always = Resampling("systematic", "always")
-
     def segment(carry, inputs):
-        particles, memory = carry
-        i, noise, xs = inputs
-        key_resample, key_move = jax.random.split(jax.random.fold_in(key_refresh, i))
-        # Moves are for copies to become different: resample before them, not after.
-        particles, picks, _ = always(always.noise(key_resample[None])[0], particles)
-        memory = jax.tree.map(lambda m: m[picks], memory)
-
-        def move(key, z, m):
-            return refresh.move(key, z, m, i * every, path)
-
-        eta, accepted = jax.vmap(move)(
-            jax.random.split(key_move, num_particles), particles.z, memory
-        )
-        prepared, particles = prepare(sampler, particles._replace(z=particles.z._replace(eta=eta)))
-        arrays, rebuild = level_arrays(prepared)
-        arrays = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * every, every), arrays)
-
-        def body(particles, inputs):
-            slice_, (resample_noise, key_level) = inputs
-            level = rebuild(slice_)
-            incoming, ancestors, _ = level.resampling(resample_noise, particles)
-            out = outgoing(incoming, terms(key_level, incoming, level, prepared.path))
-            return out, (out.z.state, ancestors)
-
-        particles, (states, ancestors) = jax.lax.scan(body, particles, (arrays, noise))
-        index = lineage(ancestors)
-        trajectory = jax.tree.map(
-            lambda s: jax.vmap(lambda row, pick: row[pick], out_axes=1)(s, index[1:]), states
-        )
-        memory = jax.tree.map(lambda m: m[index[0]], memory)
-        memory = jax.vmap(lambda m, s: refresh.remember(m, s, xs))(memory, trajectory)
-        return (particles, memory), jnp.mean(accepted)
+        (particles, memory), (i, noise, xs) = carry, inputs
+        key_segment, done = jax.random.fold_in(key_refresh, i), i * every
+        particles, memory, accepted = _moved(key_segment, particles, memory, refresh, done, path)
+        prepared, particles = prepare(sampler, particles)
+        particles, states, ancestors = _levels(particles, prepared, noise, done, every)
+        return (particles, _remembered(memory, states, ancestors, xs, refresh)), accepted
 
     memory = jax.vmap(refresh.start)(particles.z)
+    noise, observations = fold(level_noise(key_rest, sampler)), fold(path.observations)
     inputs = (jnp.arange(segments), noise, observations)
     (particles, _), acceptance = jax.lax.scan(segment, (particles, memory), inputs)
     return RefreshedRun(particles, acceptance)
+
+
+def _refreshable(sampler: NestedSampler, every: int) -> StateSpace:
+    """The sampler's path, where its global variables can be refreshed that often."""
+    path = sampler.path
+    if not isinstance(path, StateSpace) or path.prior is None:
+        raise TypeError(
+            "Only the global variables of a StateSpace path with a prior can be refreshed; this"
+            f" path is a {type(path).__name__} without."
+        )
+    if every < 1 or path.num_steps % every:
+        raise ValueError(f"`every` must divide the number of steps, {path.num_steps}; got {every}.")
+    return path
+
+
+def _moved(
+    key: Key,
+    particles: Particles,
+    memory: PyTree,
+    refresh: AbstractRefresh,
+    k: Int[Array, ""],
+    path: StateSpace,
+) -> tuple[Particles, PyTree, Scalar]:
+    """Particles after k states with a new η, their memory, and the mean rate of acceptance."""
+    key_resample, key_move = jax.random.split(key)
+    # Moves are for copies to become different: resample before them, not after.
+    always = Resampling("systematic", "always")
+    particles, picks, _ = always(always.noise(key_resample[None])[0], particles)
+    memory = jax.tree.map(lambda m: m[picks], memory)
+    keys = jax.random.split(key_move, particles.log_w.shape[0])
+    eta, accepted = jax.vmap(lambda key, z, m: refresh.move(key, z, m, k, path))(
+        keys, particles.z, memory
+    )
+    return particles._replace(z=particles.z._replace(eta=eta)), memory, jnp.mean(accepted)
+
+
+def _levels(
+    particles: Particles, sampler: NestedSampler, noise: PyTree, k: Int[Array, ""], num: int
+) -> tuple[Particles, PyTree, Int[Array, "num particles"]]:
+    """Runs the `num` levels after k states: the particles, the states of each level and the
+    ancestors there.
+    """
+    arrays, rebuild = level_arrays(sampler)
+    arrays = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, k, num), arrays)
+
+    def body(particles, inputs):
+        slice_, (resample_noise, key_level) = inputs
+        level = rebuild(slice_)
+        incoming, ancestors, _ = level.resampling(resample_noise, particles)
+        out = outgoing(incoming, terms(key_level, incoming, level, sampler.path))
+        return out, (out.z.state, ancestors)
+
+    particles, (states, ancestors) = jax.lax.scan(body, particles, (arrays, noise))
+    return particles, states, ancestors
+
+
+def _remembered(
+    memory: PyTree,
+    states: PyTree,
+    ancestors: Int[Array, "num particles"],
+    xs: PyTree,
+    refresh: AbstractRefresh,
+) -> PyTree:
+    """The memory of every surviving trajectory, with the states that it went through."""
+    index = lineage(ancestors)
+    trajectory = jax.tree.map(
+        lambda s: jax.vmap(lambda row, pick: row[pick], out_axes=1)(s, index[1:]), states
+    )
+    memory = jax.tree.map(lambda m: m[index[0]], memory)
+    return jax.vmap(lambda m, s: refresh.remember(m, s, xs))(memory, trajectory)

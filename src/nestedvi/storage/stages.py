@@ -90,7 +90,8 @@ class KeptStages:
         text = json.dumps({**content, "fingerprint": self._fingerprint})
         stored = {f"{i:05d}": x for i, x in enumerate(arrays)}
         buffer = io.BytesIO()
-        np.savez(buffer, content=np.frombuffer(text.encode(), np.uint8), **stored)  # type: ignore[arg-type]
+        raw = np.frombuffer(text.encode(), np.uint8)
+        np.savez(buffer, content=raw, **stored)  # type: ignore[arg-type]
         payload = buffer.getvalue()
         head = _HEAD + hashlib.sha256(payload).hexdigest().encode() + b"\n"
 

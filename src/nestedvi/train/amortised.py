@@ -142,38 +142,8 @@ class AmortisedTrainer(AbstractLearner):
         key_batch, key_levels = jax.random.split(key)
         picks = jax.random.randint(key_batch, (self.batch_size,), 0, self.num_instances)
         batch = jax.tree.map(lambda x: x[picks], shared)
-
-        def one(key, x, params, fixed):
-            sampler = self.program(params, fixed)(x)
-            mask = self.objective.trainable(sampler)
-            result = gradient(key, sampler, self.objective, self.num_particles, order=self.order)
-            _, pull = jax.vjp(lambda p: eqx.filter(self.program(p, fixed)(x), mask), params)
-            (grads,) = pull(result.grads)
-            whole = jax.tree.reduce(
-                jnp.logical_and,
-                jax.tree.map(lambda g: jnp.all(jnp.isfinite(g)), grads),
-                jnp.array(True),
-            )
-            divergence = jnp.sum(result.info.level_divergence)
-            return (
-                grads,
-                whole & jnp.all(result.finite),
-                (result.info.log_Z_hat, result.info.ess, divergence),
-            )
-
-        many = jax.vmap(one, in_axes=(0, 0, None, None))
-        if num_along("instances") > 1:
-            own, same = PartitionSpec("instances"), PartitionSpec()
-            many = jax.shard_map(
-                many,
-                in_specs=(own, own, same, same),
-                out_specs=own,
-                axis_names={"instances"},
-                # Rejection samplers (gamma, beta) do not pass the check.
-                check_vma=False,
-            )
         keys = jax.random.split(key_levels, self.batch_size)
-        grads, good, measures = many(keys, batch, params, fixed)
+        grads, good, measures = self._many()(keys, batch, params, fixed)
         count = jnp.maximum(jnp.sum(good), 1)
 
         def mean(values):
@@ -181,8 +151,45 @@ class AmortisedTrainer(AbstractLearner):
             return jnp.sum(jnp.where(kept, values, 0), axis=0) / count.astype(values.dtype)
 
         log_Z_hat, size, divergence = (mean(x) for x in measures)
-        info = AmortisedRecord(log_Z_hat, size, divergence, jnp.sum(jnp.logical_not(good)))  # type: ignore[arg-type]
+        dropped = jnp.sum(jnp.logical_not(good))
+        info = AmortisedRecord(log_Z_hat, size, divergence, dropped)  # type: ignore[arg-type]
         return Gradient(jax.tree.map(mean, grads), jnp.any(good)[None], info, carry)
+
+    def _many(self) -> Callable[..., Any]:
+        """`_instance_gradient` of a batch, over the devices where these share the instances."""
+        many = jax.vmap(self._instance_gradient, in_axes=(0, 0, None, None))
+        if num_along("instances") == 1:
+            return many
+        own, same = PartitionSpec("instances"), PartitionSpec()
+        return jax.shard_map(
+            many,
+            in_specs=(own, own, same, same),
+            out_specs=own,
+            axis_names={"instances"},
+            # Rejection samplers (gamma, beta) do not pass the check.
+            check_vma=False,
+        )
+
+    def _instance_gradient(self, key: Key, x: PyTree, params: PyTree, fixed: PyTree) -> Any:
+        """One sampler's gradient, pulled back through the program; whether it is finite; log Ẑ, ESS
+        and the divergence.
+        """
+        sampler = self.program(params, fixed)(x)
+        mask = self.objective.trainable(sampler)
+        result = gradient(key, sampler, self.objective, self.num_particles, order=self.order)
+        _, pull = jax.vjp(lambda p: eqx.filter(self.program(p, fixed)(x), mask), params)
+        (grads,) = pull(result.grads)
+        whole = jax.tree.reduce(
+            jnp.logical_and,
+            jax.tree.map(lambda g: jnp.all(jnp.isfinite(g)), grads),
+            jnp.array(True),
+        )
+        measures = (
+            result.info.log_Z_hat,
+            result.info.ess,
+            jnp.sum(result.info.level_divergence),
+        )
+        return grads, whole & jnp.all(result.finite), measures
 
     def initial_carry(self, key: Key, params: PyTree, fixed: PyTree, shared: PyTree) -> None:
         return None

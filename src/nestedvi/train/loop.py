@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINT_SECONDS", "MAX_NONFINITE", "LoopOptions", "Training", "train"]
 
 CHECKPOINT_SECONDS, MAX_NONFINITE = 60.0, 100
-_SECONDS_PER_CHUNK = 0.3
+_FIRST_CHUNK, _SECONDS_PER_CHUNK = 8, 0.3
 _NOT_KEPT = "Nothing was kept; with checkpoint=… the same call would go on from the last one."
 _GO_ON = "Start all processes again: they go on from the last checkpoint in"
 
@@ -189,49 +189,84 @@ def _loop(
     if store is not None:
         reached = _resume(store, learner, reached, key, num_steps)
     saver = _Saver(store, learner, options.checkpoint_seconds, reached.done)
-    state, inputs, there = learner.place(key, reached.state)
-    reached = reached._replace(state=state)
-    count, pace, stopping = 8, _Pace(), False
+    run = _Run(key, learner, reached, saver, reporter, options)
     reporter.start(num_steps, reached.done)
     try:
         with interruptible() as asked:
             try:
-                while reached.done < num_steps:
-                    count = min(count, CHUNK, num_steps - reached.done)
-                    pace.begin()
-                    with learner.on_devices():
-                        state, info = jax.block_until_ready(
-                            learner.chunk(there, reached.state, inputs, reached.done, count)
-                        )
-                    reached = reached.after(state, info, count, pace.tick(count))
-                    asked.unsaved = saver.lacks(reached.done)
-                    _check_streak(learner, state, options.max_nonfinite)
-                    if pace.known or reached.done == num_steps:
-                        measures = learner.measures(reached.records[-1])
-                        with _stop_all_together(asked):
-                            reporter.update(reached.done, steps_per_second=pace.rate, **measures)
-                    # Clocks and signals differ between processes.
-                    stopping, (elapsed, since) = agree(asked.is_set(), pace.elapsed, saver.since)
-                    count = pace.next_count(count, elapsed)
-                    if saver.is_due(since):
-                        reached = reached.joined()
-                        saver.save(reached, "Training goes on, and saving is tried again later.")
-                        asked.unsaved = saver.lacks(reached.done)
-                    if stopping and reached.done < num_steps:
-                        raise KeyboardInterrupt
-                reached = reached.joined() if reached.records else reached
-                saver.save(reached, "The training is complete and returned, but not saved.")
+                while run.reached.done < num_steps:
+                    run.chunk(asked)
+                run.save("The training is complete and returned, but not saved.")
             except KeyboardInterrupt as stop:
                 # Ours, or a reporter's that was asked to stop: what is saved is the last whole
                 # chunk. One process alone cannot save what lies on several.
-                reached = reached.joined() if reached.records else reached
-                if stopping or num_processes() == 1:
-                    saver.save(reached, "What was trained since the last checkpoint is lost.")
-                where = saver.where(reached.done)
-                text = str(stop) or f"stopped at step {reached.done} of {num_steps}"
+                if run.stopping or num_processes() == 1:
+                    run.save("What was trained since the last checkpoint is lost.")
+                where = saver.where(run.reached.done)
+                text = str(stop) or f"stopped at step {run.reached.done} of {num_steps}"
                 raise KeyboardInterrupt(f"{text}{where}") from None
     finally:
         reporter.stop()
+    return _result(key, learner, run.reached, run.pace)
+
+
+class _Run:
+    """A training under way: how far it is, and what the next chunk needs."""
+
+    def __init__(
+        self,
+        key: Key,
+        learner: AbstractLearner,
+        reached: _Reached,
+        saver: _Saver,
+        reporter: Any,
+        options: LoopOptions,
+    ):
+        state, self._inputs, self._key = learner.place(key, reached.state)
+        self.reached = reached._replace(state=state)
+        self._learner, self._saver, self._reporter = learner, saver, reporter
+        self._options = options
+        self._count, self.pace, self.stopping = _FIRST_CHUNK, _Pace(), False
+
+    def chunk(self, asked: Asked) -> None:
+        """Steps of a fraction of a second, their report, and a checkpoint where one is due."""
+        pace, num_steps = self.pace, self._options.num_steps
+        state = self._step(min(self._count, CHUNK, num_steps - self.reached.done))
+        asked.unsaved = self._saver.lacks(self.reached.done)
+        _check_streak(self._learner, state, self._options.max_nonfinite)
+        if pace.known or self.reached.done == num_steps:
+            self._report(asked)
+        # Clocks and signals differ between processes.
+        self.stopping, (elapsed, since) = agree(asked.is_set(), pace.elapsed, self._saver.since)
+        self._count = pace.next_count(self._count, elapsed)
+        if self._saver.is_due(since):
+            self.save("Training goes on, and saving is tried again later.")
+            asked.unsaved = self._saver.lacks(self.reached.done)
+        if self.stopping and self.reached.done < num_steps:
+            raise KeyboardInterrupt
+
+    def _step(self, count: int) -> State:
+        self._count, learner, reached = count, self._learner, self.reached
+        self.pace.begin()
+        with learner.on_devices():
+            state, info = jax.block_until_ready(
+                learner.chunk(self._key, reached.state, self._inputs, reached.done, count)
+            )
+        self.reached = reached.after(state, info, count, self.pace.tick(count))
+        return state
+
+    def _report(self, asked: Asked) -> None:
+        measures = self._learner.measures(self.reached.records[-1])
+        with _stop_all_together(asked):
+            self._reporter.update(self.reached.done, steps_per_second=self.pace.rate, **measures)
+
+    def save(self, then: str) -> None:
+        """Writes a checkpoint; `then` is what happens next where that fails."""
+        self.reached = self.reached.joined() if self.reached.records else self.reached
+        self._saver.save(self.reached, then)
+
+
+def _result(key: Key, learner: AbstractLearner, reached: _Reached, pace: "_Pace") -> Training:
     state = learner.whole(reached.state)
     record = reached.records[0] if reached.records else _empty_record(learner, state, key, 0)
     learned = learner.learned(state)

@@ -32,20 +32,18 @@ def level_axes_of_optimiser(init: Any, params: PyTree, axes: PyTree) -> PyTree:
     have a row more. So the state may be of any form.
     """
 
-    def shape(x, axis, more):
-        sizes = [size + more * (i == axis) for i, size in enumerate(x.shape)]
-        return jax.ShapeDtypeStruct(sizes, x.dtype)
+    def state_with(more):
+        def shape(x, axis):
+            sizes = [size + more * (i == axis) for i, size in enumerate(x.shape)]
+            return jax.ShapeDtypeStruct(sizes, x.dtype)
 
-    now, grown = (
-        jax.eval_shape(init, jax.tree.map(lambda x, a: shape(x, a, more), params, axes))  # noqa: B023
-        for more in (0, 1)
-    )
+        return jax.eval_shape(init, jax.tree.map(shape, params, axes))
 
     def axis(one, two):
         differ = [i for i, (a, b) in enumerate(zip(one.shape, two.shape, strict=True)) if a != b]
         return differ[0] if differ else NO_LEVELS
 
-    return jax.tree.map(axis, now, grown)
+    return jax.tree.map(axis, state_with(0), state_with(1))
 
 
 class Placement(NamedTuple):

@@ -59,13 +59,13 @@ def asked(monkeypatch):
 
     def in_this_process(work, jobs, *, on_start, on_end, at_once, limit, within):
         for job in jobs:
-            told = []
+            reported = []
             on_start(job.name)
             try:
-                outcome = "done", work(*job.args, told.append)
+                outcome = "done", work(*job.args, reported.append)
             except DensityError as error:
                 outcome = "failed", f"DensityError: {error}"
-            on_end(Outcome(job.name, *outcome, told[-1] if told else None, 1.0))
+            on_end(Outcome(job.name, *outcome, reported[-1] if reported else None, 1.0))
 
     monkeypatch.setattr(bench, "sample", sample)
     monkeypatch.setattr(bench, "run_limited", in_this_process)
@@ -93,8 +93,8 @@ def test_answers_refusals_and_what_is_kept(tmp_path, data, asked):
 
 
 def test_rows_from_processes_that_were_stopped():
-    told = {"log_Z": 1.0}
-    assert bench.row_of(Outcome("arK-arK", "stopped", None, told, 5.0))["first"] == told
+    reported = {"log_Z": 1.0}
+    assert bench.row_of(Outcome("arK-arK", "stopped", None, reported, 5.0))["first"] == reported
     row = bench.row_of(Outcome("arK-arK", "stopped", None, None, 5.0))
     assert (row["state"], row["refusal"]) == ("stopped", "no answer within 5 s")
     assert bench.row_of(Outcome("arK-arK", "died", "lost", None, 5.0))["state"] == "refused"

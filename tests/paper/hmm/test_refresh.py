@@ -98,7 +98,6 @@ def test_the_moves_density_is_the_target_in_unbounded_coordinates(name, x64):
         np.testing.assert_allclose(np.diff(rest), 0, atol=1e-10)
 
 
-@pytest.mark.slow
 def test_moves_keep_the_posterior(x64):
     """At k = K the target is a NormalGamma for each cluster: draws from it that are moved have the
     same moments.

@@ -16,7 +16,8 @@ Means = Mapping[str, tuple[Any, Any]]
 class Case(NamedTuple):
     """A model or log density with the options that say its data or shape, and the truth.
 
-    `log_Z` is None where there is none: an improper posterior, which must be refused or said.
+    `log_Z` is None where there is none: an improper posterior, which must be refused, or named by
+    the diagnosis.
     `must_say` is a word that the diagnosis has to hold although the answer is right.
     """
 

@@ -159,7 +159,7 @@ def walk(steps: int) -> Case:
 
 
 def flat_mean() -> Case:
-    """A flat prior with data: log Z holds an arbitrary constant, which is to be said."""
+    """A flat prior with data: log Z holds an arbitrary constant, which the diagnosis must name."""
     y = np.array([0.3, -1.2, 0.8, 2.1])
 
     def model(y: Any) -> None:
@@ -203,6 +203,6 @@ CONJUGATE: dict[str, Spec] = {
     "missing": Spec(missing, "missing rows by obs_mask, 31-d"),
     "masked": Spec(masked, "a ragged table under a mask"),
     "scan": Spec(partial(walk, 20), "a Gaussian walk by scan, 20-d"),
-    "improper-prior": Spec(flat_mean, "a flat prior, to be said"),
+    "improper-prior": Spec(flat_mean, "a flat prior, which the diagnosis must name"),
     "improper-posterior": Spec(unidentified, "two flat means of one sum", "there is none"),
 }

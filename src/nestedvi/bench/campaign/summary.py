@@ -2,7 +2,7 @@
 
 A failure is an error above max(0.1, 4 standard errors). It is silent if the diagnosis is empty. An
 improper posterior that is answered without a word is a silent failure as well, and so is an answer
-that does not say what it must.
+whose diagnosis lacks the word that it must hold.
 """
 
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ def failed(row: Row) -> bool:
     return not abs(row["error"]) <= max(_LEAST, _ERRORS * stderr)
 
 
-def unsaid(row: Row) -> bool:
-    """Whether what has to be said is missing."""
+def unnamed(row: Row) -> bool:
+    """Whether the diagnosis lacks the word that it must hold."""
     word = row.get("must_say") or ""
     return answered(row) and not any(word in sentence for sentence in row["diagnosis"] or [""])
 
 
 def silent(row: Row) -> bool:
-    return answered(row) and ((failed(row) and not row["diagnosis"]) or unsaid(row))
+    return answered(row) and ((failed(row) and not row["diagnosis"]) or unnamed(row))
 
 
 def warned(row: Row) -> bool:

@@ -92,10 +92,32 @@ def _regressions() -> dict[str, Entry]:
     return entries
 
 
-def _others() -> dict[str, Entry]:
+def _other_regressions() -> dict[str, Entry]:
+    """Regressions whose model is not that of a design alone."""
+    return {
+        "diamonds-diamonds": Entry("diamonds", regression.diamonds, diamonds_design, True, 20.0),
+        "kilpisjarvi_mod-kilpisjarvi": Entry(
+            "kilpisjarvi_mod", regression.kilpisjarvi, _kilpisjarvi
+        ),
+        **{
+            f"{data}-blr": Entry(data, regression.normal_regression, plain_design, True)
+            for data in ("sblrc", "sblri")
+        },
+    }
+
+
+def _series() -> dict[str, Entry]:
+    """Time series."""
     return {
         "arK-arK": Entry("arK", time_series.autoregression, _lagged, True),
         "arma-arma11": Entry("arma", time_series.arma11, _arrays("y"), True, 4.0),
+        "garch-garch11": Entry("garch", time_series.garch11, _arrays("y", "sigma1"), False, 5.0),
+    }
+
+
+def _discrete_states() -> dict[str, Entry]:
+    """Hidden Markov models and mixtures, whose discrete variables are summed out."""
+    return {
         "bball_drive_event_0-hmm_drive_0": Entry(
             "bball_drive_event_0",
             hidden_markov.exponential_drive,
@@ -106,32 +128,39 @@ def _others() -> dict[str, Entry]:
         "bball_drive_event_1-hmm_drive_1": Entry(
             "bball_drive_event_1", hidden_markov.normal_drive, _drive, True, 9.0
         ),
-        "diamonds-diamonds": Entry("diamonds", regression.diamonds, diamonds_design, True, 20.0),
+        "hmm_example-hmm_example": Entry(
+            "hmm_example", hidden_markov.hmm_example, _arrays("y"), True, 5.0
+        ),
+        "low_dim_gauss_mix-low_dim_gauss_mix": Entry(
+            "low_dim_gauss_mix", hidden_markov.low_dim_gauss_mix, _arrays("y"), True, 4.0
+        ),
+    }
+
+
+def _processes() -> dict[str, Entry]:
+    """Gaussian processes and hierarchies."""
+    return {
         "eight_schools-eight_schools_noncentered": Entry(
             "eight_schools", gaussian_process.eight_schools, _arrays("y", "sigma"), True, 3.0
         ),
-        "garch-garch11": Entry("garch", time_series.garch11, _arrays("y", "sigma1"), False, 5.0),
         "gp_pois_regr-gp_pois_regr": Entry(
             "gp_pois_regr", gaussian_process.gp_poisson, _counts, True, 6.0
         ),
         "gp_pois_regr-gp_regr": Entry(
             "gp_pois_regr", gaussian_process.gp_regression, _arrays("x", "y"), True, 2.0
         ),
-        "hmm_example-hmm_example": Entry(
-            "hmm_example", hidden_markov.hmm_example, _arrays("y"), True, 5.0
-        ),
+    }
+
+
+def _dynamics() -> dict[str, Entry]:
+    """Differential equations."""
+    return {
         "hudson_lynx_hare-lotka_volterra": Entry(
             "hudson_lynx_hare",
             dynamics.lotka_volterra,
             _arrays("ts", "y_init", "y"),
             True,
             15.0,
-        ),
-        "kilpisjarvi_mod-kilpisjarvi": Entry(
-            "kilpisjarvi_mod", regression.kilpisjarvi, _kilpisjarvi
-        ),
-        "low_dim_gauss_mix-low_dim_gauss_mix": Entry(
-            "low_dim_gauss_mix", hidden_markov.low_dim_gauss_mix, _arrays("y"), True, 4.0
         ),
         "one_comp_mm_elim_abs-one_comp_mm_elim_abs": Entry(
             "one_comp_mm_elim_abs",
@@ -141,14 +170,18 @@ def _others() -> dict[str, Entry]:
             14.0,
             ("K_m", "V_m"),
         ),
-        **{
-            f"{data}-blr": Entry(data, regression.normal_regression, plain_design, True)
-            for data in ("sblrc", "sblri")
-        },
     }
 
 
-POSTERIORS: dict[str, Entry] = dict(sorted((_regressions() | _others()).items()))
+_KINDS = (
+    _regressions(),
+    _other_regressions(),
+    _series(),
+    _discrete_states(),
+    _processes(),
+    _dynamics(),
+)
+POSTERIORS: dict[str, Entry] = dict(sorted(item for kind in _KINDS for item in kind.items()))
 
 
 def get_posterior(name: str) -> Entry:

@@ -45,7 +45,7 @@ def reached(row: Row) -> bool:
 
 
 def posteriordb_table(rows: Sequence[Row]) -> str:
-    """Markdown of at most 80 columns: one line a posterior, then what was said in words."""
+    """Markdown of at most 80 columns: one line a posterior, then diagnoses and refusals."""
     head = ("posterior", "dim", "off sd", "off se", "sds", "log Z", "CPU s", "2nd", "")
     table = [head, *map(_line, rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]

@@ -26,7 +26,7 @@ from nestedvi.storage.files import output_folder, provenance, write_json, write_
 __all__ = ["PosteriordbConfig", "answer_posterior", "bench_posteriordb"]
 
 Row = dict[str, Any]
-Tell = Callable[[Any], None]
+Report = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ def answer_posterior(name: str, seed: int, data_dir: Path, run: int) -> Row:
     return {**row, **compare(posterior, reference, entry.infinite_variance)}
 
 
-def _first_and_second(name: str, seed: int, data_dir: Path, tell: Tell) -> Row:
+def _first_and_second(name: str, seed: int, data_dir: Path, report: Report) -> Row:
     """Both answers. An error of the first is the caller's; the second's is kept beside the
     first.
     """
     first = answer_posterior(name, seed, data_dir, 0)
-    tell(first)
+    report(first)
     try:
         second = answer_posterior(name, seed, data_dir, 1)
     except Exception as error:
@@ -91,7 +91,7 @@ def _first_and_second(name: str, seed: int, data_dir: Path, tell: Tell) -> Row:
     return {"posterior": name, "state": "answered", "first": first, "second": second}
 
 
-def _cell(name: str, seed: int, data_dir: Path, folder: Path, tell: Tell) -> Row:
+def _cell(name: str, seed: int, data_dir: Path, folder: Path, report: Report) -> Row:
     """The row of a posterior, computed or read back. Only answers are kept: what was refused or
     stopped is tried again.
     """
@@ -99,7 +99,7 @@ def _cell(name: str, seed: int, data_dir: Path, folder: Path, tell: Tell) -> Row
     jax.config.update("jax_platforms", "cpu")
 
     def compute(_: Path) -> tuple[Row, dict[str, np.ndarray]]:
-        row = _first_and_second(name, seed, data_dir, tell)
+        row = _first_and_second(name, seed, data_dir, report)
         parameters = row["first"]["parameters"].values()
         return row, {column: np.array([x[column] for x in parameters]) for column in ("mean", "sd")}
 
@@ -108,10 +108,10 @@ def _cell(name: str, seed: int, data_dir: Path, folder: Path, tell: Tell) -> Row
 
 def row_of(outcome: Outcome) -> Row:
     """A row from how its process ended."""
-    row = {"posterior": outcome.name, "first": outcome.told, "second": None}
+    row = {"posterior": outcome.name, "first": outcome.reported, "second": None}
     if outcome.state == "done":
         row = public(outcome.value)
-    elif outcome.told is not None:
+    elif outcome.reported is not None:
         row["state"] = "answered"
     elif outcome.state == "stopped":
         row |= {"state": "stopped", "refusal": f"no answer within {outcome.seconds:.0f} s"}

@@ -79,7 +79,8 @@ class ClusterRefresh(AbstractRefresh):
             )
             # The rule sees the difference of the two log densities only.
             here = jnp.zeros_like(log_ratio)
-            eta, _, accept = metropolis(key_accept, eta, here, proposal, log_ratio)
+            log_uniform = jnp.log(jax.random.uniform(key_accept))
+            eta, _, accept = metropolis(log_uniform, eta, here, proposal, log_ratio)
             return eta, accept
 
         eta, accepted = jax.lax.scan(step, z.eta, jax.random.split(key, self.steps))
