@@ -49,6 +49,11 @@ def student():
     )
 
 
+def student_products():
+    means, scales = jnp.array([[0.5, -1.0], [-0.6, 0.4]]), jnp.array([[0.9, 0.7], [1.1, 0.8]])
+    return nvi.densities.StudentProducts(means, scales, jnp.array([0.3, -0.2]), freedom=12)
+
+
 def autoregressive():
     start = AutoregressiveMixture(jnp.zeros((4, 2)), key=jax.random.key(2), components=3, hidden=4)
     return waved(start)
@@ -97,6 +102,7 @@ DENSITIES = {
     ),
     "unlike-mixture": (lambda: Mixture((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
     "student": (student, 2),
+    "student-products": (student_products, 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
     "planar": (planar, 2),

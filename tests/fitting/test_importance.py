@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.student import StudentMixture
-from nestedvi.fitting.importance import base_at_modes, fit_base, refit
+from nestedvi.densities.student import StudentMixture, StudentProducts
+from nestedvi.fitting.importance import (
+    Trial,
+    _best,
+    base_at_modes,
+    fit_base,
+    products_at_modes,
+    refit,
+)
 from nestedvi.fitting.modes import Modes
 
 COVARIANCE = np.array([[2.0, 0.9], [0.9, 0.6]])
@@ -84,3 +91,32 @@ def test_few_draws_leave_a_good_covariance_alone(x64):
     fitted = refit(base, z, np.zeros(40))
     covariance = fitted.roots[0] @ fitted.roots[0].T
     assert np.linalg.cond(covariance) < 4 < 10 < np.linalg.cond(np.cov(z.T))
+
+
+def test_products_at_modes_are_as_curved_as_the_density(x64):
+    root = np.array([[2.0, 0.0], [1.0, 0.5]])
+    modes = Modes(np.ones((1, 2)), np.zeros(1), root[None], 0)
+    base = products_at_modes(modes, 3, jnp.float64)
+    curvature = -np.diag(jax.hessian(base.log_gamma)(jnp.ones(2)))
+    np.testing.assert_allclose(curvature, np.diag(np.linalg.inv(root @ root.T)))
+
+
+def test_products_find_the_scales_of_their_coordinates(x64):
+    """Draws of independent t coordinates: places and scales are found, coordinate by coordinate."""
+    rng, num = np.random.default_rng(0), 20_000
+    z = 1.0 + np.array([0.3, 4.0]) * rng.standard_t(2, size=(num, 2))
+    base = StudentProducts(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.zeros(1), freedom=2)
+    for _ in range(40):
+        base = refit(base, z, np.zeros(num))
+    np.testing.assert_allclose(base.scales[0], [0.3, 4.0], rtol=0.05)
+    np.testing.assert_allclose(base.means[0], 1.0, atol=0.15)
+
+
+def test_a_base_that_misses_a_mode_is_not_the_best():
+    """It keeps all of its draws, and its Ẑ is half of another's."""
+
+    def trial(share, log_Z):
+        return Trial(None, log_Z, share, 0.0, 0.0, 1000)
+
+    assert _best([trial(0.3, 0.0), trial(0.99, -0.7)], 1000).share == 0.3
+    assert _best([trial(0.3, 0.0), trial(0.99, -0.05)], 1000).share == 0.99

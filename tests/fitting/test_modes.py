@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.fitting.modes import find_modes
+from nestedvi.fitting.modes import find_modes, slopes
 
 CENTRES = np.array([[3.0, 0.0], [-3.0, 1.0], [0.0, -4.0]])
 
@@ -55,3 +55,8 @@ def test_no_mode_where_there_is_no_mass(nothing):
 def test_a_flat_direction_gets_the_largest_width(x64):
     modes = find_modes(nvi.Density(lambda z: -0.5 * z[0] ** 2), np.ones((1, 2)))
     np.testing.assert_allclose(np.abs(np.diag(modes.roots[0])), [1.0, 30.0], rtol=1e-6)
+
+
+def test_slopes_are_gradients_at_every_place(x64):
+    z = np.random.default_rng(0).normal(size=(70, 3))
+    np.testing.assert_allclose(slopes(nvi.Density(lambda z: -jnp.sum(z**4)), z), -4 * z**3)

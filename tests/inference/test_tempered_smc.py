@@ -2,23 +2,24 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from nestedvi.densities.base import Density
 from nestedvi.inference.answer import Request
-from nestedvi.inference.tempered_smc import answer_smc
+from nestedvi.inference.tempered_smc import _steepness, _tail_index, answer_smc
 from nestedvi.targets import get_target
 from tests.helpers.three_modes import LOG_Z, three_modes
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_smc_finds_log_Z_without_learning():
     answer = answer_smc(jax.random.key(1), Request(Density(three_modes), 2))
     assert abs(answer.log_Z - LOG_Z) < 5 * answer.log_Z_stderr
     assert answer.cost.learning == 0 and answer.cost.sampling > 0 and answer.diagnosis == ()
 
 
+@pytest.mark.slow
 def test_smc_says_when_batches_are_too_small_to_be_tuned_from():
     answer = answer_smc(
         jax.random.key(1),
@@ -27,6 +28,7 @@ def test_smc_says_when_batches_are_too_small_to_be_tuned_from():
     assert any("too few for 30 dimensions" in sentence for sentence in answer.diagnosis)
 
 
+@pytest.mark.slow
 def test_smc_says_when_it_may_have_missed_a_funnels_neck():
     """All batches miss some of it and agree: their standard error does not see that, particles that
     hardly move do.
@@ -35,3 +37,32 @@ def test_smc_says_when_it_may_have_missed_a_funnels_neck():
     answer = answer_smc(jax.random.key(3), Request(funnel.build(), funnel.dim))
     assert any("hardly move" in sentence for sentence in answer.diagnosis)
     assert -0.4 < answer.log_Z - funnel.log_Z < 0.1
+
+
+@pytest.mark.slow
+def test_smc_finds_a_narrow_mode_far_away():
+    """Half of the mass is 36 of its own widths away: tempering alone passes it by."""
+    dim = 5
+
+    def log_gamma(z):
+        narrow = -0.5 * jnp.sum((z - 8.0) ** 2) * 4 + dim * np.log(2.0)
+        return jnp.logaddexp(-0.5 * jnp.sum(z**2), narrow) - 0.5 * dim * np.log(2 * np.pi)
+
+    answer = answer_smc(jax.random.key(0), Request(Density(log_gamma), dim))
+    assert abs(answer.log_Z - np.log(2.0)) < 4 * answer.log_Z_stderr < 0.04
+    assert answer.diagnosis == ()
+
+
+def test_slopes_of_a_gaussian_are_as_steep_as_a_gaussians():
+    slope = np.random.default_rng(0).normal(size=(20_000, 10))
+    np.testing.assert_allclose(_steepness(slope), [1.0, 1.0], atol=0.06)
+    # In a funnel slopes go with the exponential of a Gaussian.
+    scale = np.exp(np.random.default_rng(1).normal(size=(20_000, 1)))
+    steep, flat = _steepness(scale * slope)
+    assert steep > 3.5 and flat > 2.5
+
+
+def test_the_tail_index_is_that_of_the_distribution():
+    rng = np.random.default_rng(0)
+    assert abs(_tail_index(rng.standard_t(2, size=(20_000, 10))) - 0.5) < 0.1
+    assert _tail_index(rng.normal(size=(2000, 10))) < 0.05

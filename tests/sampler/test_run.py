@@ -209,6 +209,9 @@ FIRST_DENSITIES = {
     "student": lambda: nvi.densities.StudentMixture(
         jnp.array([[0.0], [1.0]]), jnp.array([[[1.5]], [[1.2]]]), jnp.zeros(2)
     ),
+    "student products": lambda: nvi.densities.StudentProducts(
+        jnp.array([[0.0], [1.0]]), jnp.array([[1.5], [1.2]]), jnp.zeros(2), freedom=5
+    ),
     "scales": lambda: nvi.densities.ScaleMixture(1, (0.7, 2.0)),
     "numpyro": lambda: nvi.densities.Numpyro(dist.Laplace(jnp.zeros(1), 1.5)),
 }

@@ -21,7 +21,7 @@ from nestedvi.densities.folded import Folded
 from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.densities.student import StudentMixture
+from nestedvi.densities.student import StudentMixture, StudentProducts
 
 __all__ = [
     "AbstractDensity",
@@ -42,6 +42,7 @@ __all__ = [
     "ScaleMixture",
     "Scaled",
     "StudentMixture",
+    "StudentProducts",
     "SymmetricDirichlet",
     "as_density",
     "as_sampleable",

@@ -9,20 +9,21 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 import scipy.special
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.densities.gaussian import squares_on_host
-from nestedvi.densities.student import StudentMixture, log_radial
+from nestedvi.densities.student import StudentMixture, StudentProducts, log_radial
 from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host
 
-__all__ = ["SHORT", "Trial", "base_at_modes", "fit_base", "refit"]
+__all__ = ["SHORT", "Base", "Trial", "base_at_modes", "fit_base", "products_at_modes", "refit"]
+
+Base = StudentMixture | StudentProducts
 
 SHORT = 3.0
 
@@ -41,7 +42,7 @@ class Trial(NamedTuple):
     draws in all rounds.
     """
 
-    base: StudentMixture
+    base: Base
     log_Z_hat: float
     share: float
     khat: float
@@ -49,10 +50,27 @@ class Trial(NamedTuple):
     draws: int
 
 
+def _kept(modes: Modes) -> tuple[np.ndarray, np.ndarray]:
+    """Log masses, relative to the largest, and which modes a base has components for."""
+    log_mass = modes.log_mass - modes.log_mass.max()
+    return log_mass, log_mass > -_NEGLIGIBLE
+
+
+def products_at_modes(modes: Modes, freedom: int, dtype) -> StudentProducts:
+    """Independent Student-t coordinates at each mode, as curved there as the density is along that
+    coordinate.
+    """
+    log_mass, kept = _kept(modes)
+    precision = np.array([np.linalg.inv(root @ root.T) for root in modes.roots[kept]])
+    curvature = np.diagonal(precision, axis1=1, axis2=2)
+    scales = np.sqrt((freedom + 1) / freedom / curvature)
+    arrays = (jnp.asarray(x, dtype) for x in (modes.z[kept], scales, log_mass[kept]))
+    return StudentProducts(*arrays, freedom=freedom)
+
+
 def base_at_modes(modes: Modes, dtype) -> StudentMixture:
     """A component a mode, weighted by Laplace's approximation of its mass."""
-    log_mass = modes.log_mass - modes.log_mass.max()
-    kept = log_mass > -_NEGLIGIBLE
+    log_mass, kept = _kept(modes)
     return StudentMixture(
         jnp.asarray(modes.z[kept], dtype),
         jnp.asarray(modes.roots[kept], dtype),
@@ -70,8 +88,7 @@ def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.nda
 def _mean_log_density(
     z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray, mean: np.ndarray, root: np.ndarray
 ) -> float:
-    away = scipy.linalg.solve_triangular(root, (z - mean).T, lower=True)
-    square = np.sum(away**2, axis=0)
+    square = squares_on_host(z, mean[None], root[None])[0][:, 0]
     return float(-0.5 * (w_bar * pull) @ square - np.log(np.abs(np.diag(root))).sum())
 
 
@@ -98,16 +115,40 @@ def _fit_component(
     return mean, covariance_root(t * scatter + (1 - t) * old)
 
 
-def refit(base: StudentMixture, z: np.ndarray, log_ratio: np.ndarray) -> StudentMixture:
-    """One step of expectation maximisation on weighted draws, and the tails that suit them best.
-
-    A component that few draws stand for keeps its shape; scatters shrink towards what they were by
-    as much as draws that were held out ask for.
-    """
+def refit(base: Base, z: np.ndarray, log_ratio: np.ndarray) -> Base:
+    """One step of expectation maximisation on weighted draws."""
     # The largest weights are cut at the mean times √n: a fit must not follow single draws.
     w_bar = normalise(log_ratio)
     w_bar = np.minimum(w_bar, len(w_bar) ** -0.5)
     w_bar = w_bar / w_bar.sum()
+    if isinstance(base, StudentProducts):
+        return _refit_products(base, z, w_bar)
+    return _refit_mixture(base, z, w_bar)
+
+
+def _refit_products(base: StudentProducts, z: np.ndarray, w_bar: np.ndarray) -> StudentProducts:
+    """Means and scales of every coordinate; a draw far out in one counts less for that one."""
+    means, scales = (np.array(x, np.float64) for x in (base.means, base.scales))
+    share = scipy.special.softmax(base.log_parts_many(z), axis=1) * w_bar[:, None]
+    for m, part in enumerate(share.T):
+        total = part.sum()
+        if total**2 < 20.0 * np.sum(part**2):
+            continue
+        square = ((z - means[m]) / scales[m]) ** 2
+        pull = (part / total)[:, None] * (base.freedom + 1) / (base.freedom + square)
+        means[m] = np.sum(pull * z, axis=0) / pull.sum(axis=0)
+        scales[m] = np.sqrt(np.sum(pull * (z - means[m]) ** 2, axis=0))
+    log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))
+    arrays = (jnp.asarray(x, base.means.dtype) for x in (means, scales, log_weights))
+    return StudentProducts(*arrays, freedom=base.freedom)
+
+
+def _refit_mixture(base: StudentMixture, z: np.ndarray, w_bar: np.ndarray) -> StudentMixture:
+    """Means, scatters and weights, and the tails that suit the draws best.
+
+    A component that few draws stand for keeps its shape; scatters shrink towards what they were by
+    as much as draws that were held out ask for.
+    """
     dim, dtype = z.shape[1], base.means.dtype
     means, roots = np.array(base.means, np.float64), np.array(base.roots, np.float64)
     squares, log_det = squares_on_host(z, means, roots)
@@ -152,9 +193,7 @@ def _fit_of_tails(
     return float(w_bar @ scipy.special.logsumexp(log_weights + radial, axis=1))
 
 
-def fit_base(
-    key: Key, base: StudentMixture, target: AbstractDensity, *, num: int, good: float
-) -> Trial:
+def fit_base(key: Key, base: Base, target: AbstractDensity, *, num: int, good: float) -> Trial:
     """Rounds of `num` draws until importance sampling keeps a share `good` of them, or a round
     brings little; the best base that was tried.
     """

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
@@ -39,9 +38,9 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 10) -> np.ndarray
     unit = np.eye(dim)
     centre, scatter = np.zeros(dim), unit
     for _ in range(iterations):
-        scale = np.linalg.cholesky(scatter + 1e-6 * unit)
-        away = scipy.linalg.solve_triangular(scale, (u - centre).T, lower=True)
-        weight = (freedom + dim) / (freedom + np.sum(away**2, axis=0))
+        precision = np.linalg.inv(scatter + 1e-6 * unit)
+        square = np.einsum("ij,ij->i", (u - centre) @ precision, u - centre)
+        weight = (freedom + dim) / (freedom + square)
         centre = weight @ u / weight.sum()
         scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
     trust = min(1.0, num / (10 * dim))

@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.gaussian import squares_on_host
 from nestedvi.fitting.climb import climb
 from nestedvi.fitting.directions import lower_root
 from nestedvi.pieces import piece_size, through_pieces
@@ -47,9 +47,17 @@ class Modes(NamedTuple):
 
     @property
     def log_mass(self) -> Float[np.ndarray, " modes"]:
-        """Laplace's approximation of the log mass of each mode."""
+        """Laplace's approximation of the log mass of each mode. Of one that is flat in a direction
+        it is no more than a bound in the units of the search.
+        """
         log_det = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
         return self.log_gamma + log_det + 0.5 * self.z.shape[1] * np.log(2 * np.pi)
+
+    @property
+    def curved(self) -> np.ndarray:
+        """Which modes are curved in all directions."""
+        widths = np.linalg.norm(self.roots, ord=2, axis=(1, 2))
+        return widths < 0.99 * _WIDEST
 
 
 @eqx.filter_jit
@@ -125,6 +133,7 @@ class _Kept:
         if known is not None:
             self.all = list(zip(known.z, known.log_gamma, known.roots, strict=True))
         self.log_mass = [] if known is None else list(known.log_mass)
+        self.inverses = [np.linalg.inv(root) for _, _, root in self.all]
 
     @property
     def count(self) -> int:
@@ -136,15 +145,16 @@ class _Kept:
 
     def add(self, mode: tuple[np.ndarray, float, np.ndarray]) -> None:
         self.all.append(mode)
+        self.inverses.append(np.linalg.inv(mode[2]))
         z, log_gamma, root = (np.asarray(x)[None] for x in mode)
         self.log_mass.append(float(Modes(z, log_gamma, root, 0).log_mass[0]))
 
     def knows(self, z: np.ndarray) -> bool:
-        for place, _, root in self.all:
-            away = scipy.linalg.solve_triangular(root, z - place, lower=True)
-            if np.sqrt(np.mean(away**2)) < _SAME:
-                return True
-        return False
+        if not self.all:
+            return False
+        places, inverses = np.array([mode[0] for mode in self.all]), np.array(self.inverses)
+        away = np.einsum("mij,mj->mi", inverses, z - places)
+        return bool(np.any(np.mean(away**2, axis=1) < _SAME**2))
 
     def modes(self, dim: int, gradients: int) -> Modes:
         """Those that have mass."""
@@ -194,8 +204,8 @@ def survey(
     short = climb(ask, starts, rounds=_SHORT_CLIMB)
     far = np.isfinite(short.log_gamma)
     for place, root in zip(known.z, known.roots, strict=True):
-        away = scipy.linalg.solve_triangular(root, (short.z - place).T, lower=True)
-        far &= np.sqrt(np.mean(away**2, axis=0)) >= _SAME
+        square = squares_on_host(short.z, place[None], root[None])[0][:, 0]
+        far &= square >= _SAME**2 * len(place)
     order = np.argsort(-short.log_gamma)
     order = order[far[order]][:_GO_ON]
     if not len(order):

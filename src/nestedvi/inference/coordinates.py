@@ -12,7 +12,13 @@ from nestedvi.densities.base import AbstractDensity
 from nestedvi.errors import DensityError
 from nestedvi.inference.answer import Request
 
-__all__ = ["check_mass", "first_coordinates", "in_units_of"]
+__all__ = [
+    "check_mass",
+    "first_coordinates",
+    "in_units_as_far",
+    "in_units_of",
+    "is_one_point",
+]
 
 _ROUNDING = 10.0
 _PRIOR_DRAWS, _LEAST_UNIT = 1000, 1e-6
@@ -104,12 +110,25 @@ def check_mass(any_finite: bool, z: Float[np.ndarray, "particles dim"], has_prio
         raise DensityError(
             f"The log density is NaN or −inf wherever the search looked ({where}). {hint}"
         )
+    if is_one_point(z):
+        raise DensityError(
+            "The search ended with all particles on one point (near"
+            f" {np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))):.3g}): the density grows"
+            " without bound there, or its mass is too narrow to follow. Check its sign and its"
+            " scale."
+        )
+
+
+def is_one_point(z: Float[np.ndarray, "particles dim"]) -> bool:
+    """Whether all particles are on one point, in some coordinate, or not finite."""
     # Far away, particles on one point still differ by their rounding.
     mean, spread = np.mean(z, axis=0, dtype=np.float64), np.std(z, axis=0, dtype=np.float64)
     least = _ROUNDING * np.finfo(z.dtype).eps * np.abs(mean)
-    if not np.all(np.isfinite(mean) & np.isfinite(spread) & (spread > least)):
-        raise DensityError(
-            "The search ended with all particles on one point (near"
-            f" {np.max(np.abs(mean)):.3g}): the density grows without bound there, or its"
-            " mass is too narrow to follow. Check its sign and its scale."
-        )
+    return not np.all(np.isfinite(mean) & np.isfinite(spread) & (spread > least))
+
+
+def in_units_as_far(target: Pullback, z: Float[np.ndarray, "particles dim"]) -> Pullback:
+    """The same density in units as large as particles are far from the origin."""
+    far = float(np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))))
+    shift, unit = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
+    return Pullback(target.density, _float_map(shift, unit * far))

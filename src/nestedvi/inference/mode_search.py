@@ -51,8 +51,9 @@ def search_modes(
 
 
 def total_log_mass(modes: Modes) -> float:
-    """Laplace's approximation of the log mass of all modes."""
-    return float(scipy.special.logsumexp(modes.log_mass)) if len(modes.z) else -np.inf
+    """Laplace's approximation of the log mass of all modes that it can be told of."""
+    log_mass = modes.log_mass[modes.curved]
+    return float(scipy.special.logsumexp(log_mass)) if len(log_mass) else -np.inf
 
 
 def missed_modes(log_mass: float, answer: Answer) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ fitted to its own weighted draws. What is accepted is judged by the share of dra
 sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible way.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,7 +20,15 @@ from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.densities.student import StudentMixture
 from nestedvi.fitting.directions import covariance_root
 from nestedvi.fitting.draws import draw_weighted, weigh
-from nestedvi.fitting.importance import SHORT, Trial, base_at_modes, fit_base, refit
+from nestedvi.fitting.importance import (
+    SHORT,
+    Base,
+    Trial,
+    base_at_modes,
+    fit_base,
+    products_at_modes,
+    refit,
+)
 from nestedvi.fitting.modes import Modes, find_modes
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.inference.mode_search import MOST_MODES, NUM_STARTS, search_modes, total_log_mass
@@ -33,7 +42,7 @@ __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 
 # Importance sampling must keep this share of its draws, with a k̂ below the second number and no
 # more than the third of the mass where the base has far less than its due.
-_SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.03
+_SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.02
 # Fitting goes on up to this share.
 _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
@@ -42,6 +51,8 @@ _UNCOVERED = 0.01
 # More particles than this share that no mode explains are another part of the mass.
 _UNEXPLAINED = 0.05
 _REPAIRS = 4
+# Degrees of freedom of coordinates with tails of their own.
+_FREEDOMS = (1, 2, 4)
 _BATCHES = 10
 # Fresh draws must keep this share of what the trial kept, with a k̂ below the second number; the
 # base is tried so many times.
@@ -69,49 +80,85 @@ def num_draws(dim: int) -> int:
     return 8192 if dim <= 32 else 16_384
 
 
+class _Search:
+    """Modes, bases at them, and what was spent; `pilot` is a rough run, where there was one."""
+
+    def __init__(self, key: Key, target: Pullback, dim: int, pilot: Tempering | None):
+        self.rng, self.target, self.dim, self.pilot = generator(key), target, dim, pilot
+        self.particles = None if pilot is None else np.asarray(pilot.z, np.float64)
+        self.modes = search_modes(self.rng, target, dim, self.particles)
+        self.gradients, self.values = self.modes.gradients, 0
+
+    def mixture(self, keys: Sequence[Key]) -> Trial:
+        """A mixture at the modes. Particles of the pilot that it does not cover lead to modes that
+        were missed, or to components of their own.
+        """
+        dtype, particles = jnp.result_type(float), self.particles
+        base = base_at_modes(self.modes, dtype)
+        if particles is not None:
+            base = _with_particles(base, self.modes, self.target, particles)
+        for k in keys:
+            trial = self.fit(k, base)
+            missed = self.missed(trial)
+            if particles is None or len(missed) <= _UNCOVERED * len(particles):
+                break
+            if trial.khat < _KHAT and not _too_many(missed, particles, trial):
+                break
+            starts = missed[self.rng.integers(len(missed), size=NUM_STARTS)]
+            more = find_modes(self.target, starts, known=self.modes, most=MOST_MODES)
+            self.gradients += more.gradients
+            if len(more.z) > len(self.modes.z):
+                self.modes = more
+                base = base_at_modes(more, dtype)
+            elif len(missed) > 2 * self.dim:
+                assert isinstance(trial.base, StudentMixture)
+                base = _with_component(trial.base, missed, len(missed) / len(particles))
+            else:
+                break
+        return trial
+
+    def products(self, keys: Sequence[Key]) -> Iterator[Trial]:
+        """Independent coordinates with tails of several weights, at the modes."""
+        for k, freedom in zip(keys, _FREEDOMS, strict=False):
+            yield self.fit(k, products_at_modes(self.modes, freedom, jnp.result_type(float)))
+
+    def fit(self, key: Key, base: Base) -> Trial:
+        trial = fit_base(key, base, self.target, num=num_draws(self.dim), good=_GOOD)
+        self.values += trial.draws
+        return trial
+
+    def missed(self, trial: Trial) -> np.ndarray:
+        """The pilot's particles where the base has far less than its due."""
+        if self.particles is None:
+            return np.empty((0, self.dim))
+        return _uncovered(trial.base, self.target, self.particles, trial.log_Z_hat + SHORT)
+
+    def accepts(self, trial: Trial) -> bool:
+        """Whether the draws' weights and the pilot have nothing against it."""
+        good = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
+        if not good or self.particles is None:
+            return good
+        return _agrees(trial, self.pilot, self.target) and not _too_many(
+            self.missed(trial), self.particles, trial
+        )
+
+
 def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) -> QuickBase:
     """A base from modes; `target` is in coordinates where the search began with a width of about
     one.
     """
-    key_starts, *keys = split_on_host(key, _REPAIRS + 2)
-    rng = generator(key_starts)
-    particles = None if pilot is None else np.asarray(pilot.z, np.float64)
-    modes = search_modes(rng, target, dim, particles)
+    key_starts, *keys = split_on_host(key, _REPAIRS + 2 + len(_FREEDOMS))
+    at = _Search(key_starts, target, dim, pilot)
     # With as many modes as are kept there are more: no mixture of them will do.
-    if not 0 < len(modes.z) < MOST_MODES:
-        return QuickBase(None, False, modes.gradients, 0)
-    dtype, values, gradients = jnp.result_type(float), 0, modes.gradients
-    base = base_at_modes(modes, dtype)
-    if particles is not None:
-        base = _with_particles(base, modes, target, particles)
-    for k in keys:
-        log_mass = total_log_mass(modes)
-        trial = fit_base(k, base, target, num=num_draws(dim), good=_GOOD)
-        values += trial.draws
-        if particles is None:
+    if not 0 < len(at.modes.z) < MOST_MODES:
+        return QuickBase(None, False, at.gradients, 0)
+    trial = at.mixture(keys[len(_FREEDOMS) :])
+    accepted = at.accepts(trial)
+    for other in () if accepted else at.products(keys):
+        if accepted := at.accepts(other):
+            trial = other
             break
-        missed = _uncovered(trial.base, target, particles, trial.log_Z_hat + SHORT)
-        if len(missed) <= _UNCOVERED * len(particles) or (
-            trial.khat < _KHAT and not _too_many(missed, particles, trial)
-        ):
-            break
-        starts = missed[rng.integers(len(missed), size=NUM_STARTS)]
-        more = find_modes(target, starts, known=modes, most=MOST_MODES)
-        gradients += more.gradients
-        if len(more.z) > len(modes.z):
-            modes = more
-            base = base_at_modes(modes, dtype)
-        elif len(missed) > 2 * dim:
-            base = _with_component(trial.base, missed, len(missed) / len(particles))
-        else:
-            break
-    else:
-        return QuickBase(trial, False, gradients, values, log_mass)
-    accepted = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
-    accepted = accepted and _agrees(trial, pilot, target)
-    if particles is not None:
-        accepted = accepted and not _too_many(missed, particles, trial)
-    return QuickBase(trial, accepted, gradients, values, log_mass)
+    return QuickBase(trial, accepted, at.gradients, at.values, total_log_mass(at.modes))
 
 
 def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
@@ -123,9 +170,7 @@ def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
     return len(missed) > expected + 3 * expected**0.5 + _UNCOVERED * num
 
 
-def _uncovered(
-    base: StudentMixture, target: Pullback, z: np.ndarray, threshold: float
-) -> np.ndarray:
+def _uncovered(base: Base, target: Pullback, z: np.ndarray, threshold: float) -> np.ndarray:
     """The particles whose log ratio is above the threshold: the base has too little there."""
     return z[weigh(base, target, z.astype(base.means.dtype)) > threshold]
 

@@ -11,13 +11,23 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.inference.answer import Request
-from nestedvi.inference.coordinates import check_mass, first_coordinates, in_units_of
+from nestedvi.inference.coordinates import (
+    check_mass,
+    first_coordinates,
+    in_units_as_far,
+    in_units_of,
+    is_one_point,
+)
 from nestedvi.inference.exact import check_rounding
 from nestedvi.inference.runaway import check_width, settle
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tempering, tempering
 
 __all__ = ["Pilot", "search", "unfinished"]
+
+# A point so far out is where a density wider than the search carried particles to; so many times
+# units are made larger.
+_FAR, _WIDER = 1e3, 8
 
 
 class Pilot(NamedTuple):
@@ -34,6 +44,14 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     key_prior, key_run, key_settle = split_on_host(key, 3)
     target = first_coordinates(key_prior, request)
     run = _run(key_run, request, target, num, plan)
+    for _ in range(_WIDER):
+        z = np.asarray(run.z)
+        if not is_one_point(z) or not _FAR < np.max(np.abs(z)) < np.inf:
+            break
+        # The draw that was furthest out has won all weight and was carried on from there: to such a
+        # density all draws are one point, and only larger units tell.
+        target = in_units_as_far(target, z)
+        run = _run(key_run, request, target, num, plan)
     check_width(target, run.z, request.names)
     any_finite = bool(np.any(run.log_ratios[-1] > -1e29))
     has_prior = request.prior is not None

@@ -10,7 +10,7 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from nestedvi._types import Key
@@ -26,6 +26,7 @@ from nestedvi.inference.exact import exact_target
 from nestedvi.inference.mode_search import MOST_MODES, missed_modes, search_modes, total_log_mass
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
+from nestedvi.particles.weights import khat
 from nestedvi.precision import double_precision
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
@@ -46,6 +47,9 @@ _STUCK_SHARE, _STUCK, _STEEP = 0.015, 5, 3.5
 # The density is so much flatter for some particles than for a Gaussian's: a funnel's mouth. The
 # neck of such a funnel may have no particles that could be stuck.
 _FLAT = 2.5
+# Tails of the particles are heavy above the first number, to which the second adds the noise of one
+# coordinate.
+_HEAVY, _HEAVY_NOISE = 0.08, 0.25
 # Where importance sampling from the base keeps this share there is nothing left to miss.
 _GOOD_BASE = 0.05
 
@@ -136,24 +140,37 @@ def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
 
 
 def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ...]:
-    """A sentence if the density is far steeper for some particles than for others: no one step
-    suits all.
-    """
+    """A sentence if no one step suits all particles, or if tails are heavier than moves reach."""
     if run.base_share > _GOOD_BASE:
         return ()
     with nullcontext() if request.exact is None else double_precision():
         slope = slopes(exact_target(target, request.exact), np.asarray(run.z, np.float64))
     steep, flat = _steepness(slope @ run.root)
     stuck = run.stuck > _STUCK_SHARE and run.stuck * len(run.z) >= _STUCK
-    if not (stuck and steep > _STEEP) and flat <= _FLAT:
-        return ()
-    return (
-        "The density is far steeper for some particles than for others, as in a funnel: steps that"
-        f" suit some are too long for others ({100 * run.stuck:.1f} % hardly move), and few or no"
-        " particles may be where it is steepest. Batches that all miss such a part agree, and log Z"
-        " is then too low by more than its standard error says; use method='auto', which learns"
-        " where it is, or other coordinates.",
-    )
+    if (stuck and steep > _STEEP) or flat > _FLAT:
+        return (
+            "The density is far steeper for some particles than for others, as in a funnel: steps"
+            f" that suit some are too long for others ({100 * run.stuck:.1f} % hardly move), and"
+            " few or no particles may be where it is steepest. Batches that all miss such a part"
+            " agree, and log Z is then too low by more than its standard error says; use"
+            " method='auto', which learns where it is, or other coordinates.",
+        )
+    if _tail_index(run.z) > _HEAVY + _HEAVY_NOISE / run.z.shape[1] ** 0.5:
+        return (
+            "The particles have heavy tails, which Hamiltonian moves reach slowly and a wide base"
+            " seldom: log Z may be too low by more than its standard error says. Use method='auto',"
+            " or other coordinates.",
+        )
+    return ()
+
+
+def _tail_index(z: Float[np.ndarray, "num dim"]) -> float:
+    """The mean over coordinates of the shape of a generalised Pareto tail: zero for exponential
+    tails and lighter ones, 1/ν for a Student t with ν degrees of freedom and enough particles.
+    """
+    away = np.abs(np.asarray(z, np.float64) - np.median(z, axis=0))
+    with np.errstate(divide="ignore"):
+        return float(np.mean([khat(np.log(one)) for one in away.T]))
 
 
 def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
@@ -163,7 +180,9 @@ def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
     places = [0.01, 0.5, 0.99]
     with np.errstate(divide="ignore"):
         low, middle, high = np.quantile(np.log(np.linalg.norm(slope, axis=1)), places)
-    low_normal, middle_normal, high_normal = np.log(scipy.stats.chi.ppf(places, slope.shape[1]))
+    low_normal, middle_normal, high_normal = 0.5 * np.log(
+        2 * scipy.special.gammaincinv(slope.shape[1] / 2, places)
+    )
     return (
         float((high - middle) / (high_normal - middle_normal)),
         float((middle - low) / (middle_normal - low_normal)),
