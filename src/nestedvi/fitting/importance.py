@@ -61,8 +61,8 @@ def products_at_modes(modes: Modes, freedom: int, dtype) -> StudentProducts:
     coordinate.
     """
     log_mass, kept = _kept(modes)
-    precision = np.array([np.linalg.inv(root @ root.T) for root in modes.roots[kept]])
-    curvature = np.diagonal(precision, axis1=1, axis2=2)
+    # The diagonal of the precision; the covariance of a very narrow mode has no inverse in numbers.
+    curvature = np.array([np.sum(np.linalg.inv(root) ** 2, axis=0) for root in modes.roots[kept]])
     scales = np.sqrt((freedom + 1) / freedom / curvature)
     arrays = (jnp.asarray(x, dtype) for x in (modes.z[kept], scales, log_mass[kept]))
     return StudentProducts(*arrays, freedom=freedom)

@@ -15,6 +15,7 @@ from nestedvi.fitting.directions import Data, whiten
 __all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_mixture"]
 
 Rows = Float[Array, "data dim"]
+_ENOUGH = 500
 
 
 def fit_gaussian(u: Rows) -> CorrelatedMixture:
@@ -26,7 +27,7 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
     )
 
 
-def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 10) -> np.ndarray:
+def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
     """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where
     most particles are; on the host, in double precision.
 
@@ -34,8 +35,10 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 10) -> np.ndarray
     middle as well. Of fewer than ten particles a dimension it is in part the covariance's root.
     """
     _, root, u = whiten(z)
-    num, dim = u.shape
-    unit = np.eye(dim)
+    dim = u.shape[1]
+    # More particles say no more about a shape that is only a metric.
+    u = u[:: max(1, len(u) // max(_ENOUGH, 10 * dim))]
+    num, unit = len(u), np.eye(dim)
     centre, scatter = np.zeros(dim), unit
     for _ in range(iterations):
         precision = np.linalg.inv(scatter + 1e-6 * unit)

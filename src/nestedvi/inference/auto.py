@@ -30,8 +30,8 @@ from nestedvi.smc.tempering import Plan
 
 __all__ = ["answer_auto"]
 
-# A pilot from a wide base is worth its moves up to this dimension.
-_PILOT_DIM = 64
+# A pilot from a wide base is worth its moves up to this dimension; of so many particles.
+_PILOT_DIM, _PILOT_PARTICLES = 64, 500
 _PILOT = Plan(ess_share=0.7, moves=3, extra=1, draws=16)
 
 
@@ -45,7 +45,7 @@ def answer_auto(key: Key, request: Request) -> Answer:
     with Stages(request.progress) as stages:
         stages.begin("search")
         if request.dim <= _PILOT_DIM:
-            num = request.piece
+            num = min(_PILOT_PARTICLES, request.num_particles)
             target, pilot = request.keep("search", lambda: search(key_pilot, request, num, _PILOT))
             stages.done(log_Z=pilot.log_Z_hat)
         else:

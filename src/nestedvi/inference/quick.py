@@ -42,7 +42,7 @@ __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 
 # Importance sampling must keep this share of its draws, with a k̂ below the second number and no
 # more than the third of the mass where the base has far less than its due.
-_SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.02
+_SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.012
 # Fitting goes on up to this share.
 _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far

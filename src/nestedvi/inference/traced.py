@@ -123,8 +123,10 @@ def trace(fn: Callable[..., PyTree], *like: PyTree, hold: tuple[Any, ...] = ()) 
         closed, shape = jax.make_jaxpr(
             lambda held, *args: fn(held, *args) if hold else fn(*args), return_shape=True
         )(held, *like)
-    # Copies of what its owner could change later.
+    # Copies of what its owner could change later, in the precision that the program asks for: an
+    # array of NumPy may have been seen in another before.
     constants = tuple(
-        x if isinstance(x, jax.Array) else jnp.array(x, copy=True) for x in closed.consts
+        x if isinstance(x, jax.Array) else jnp.array(np.asarray(x), var.aval.dtype, copy=True)
+        for x, var in zip(closed.consts, closed.jaxpr.constvars, strict=True)
     )
     return Traced(constants, held, _Program(closed, jax.tree.structure(shape)))
