@@ -120,3 +120,12 @@ def test_a_base_that_misses_a_mode_is_not_the_best():
 
     assert _best([trial(0.3, 0.0), trial(0.99, -0.7)], 1000).share == 0.3
     assert _best([trial(0.3, 0.0), trial(0.99, -0.05)], 1000).share == 0.99
+
+
+def test_a_component_without_draws_keeps_its_place(x64):
+    """All draws are of the first component; the second sees only its own faint tails at them."""
+    means, roots = jnp.array([[0.0] * 8, [4.2] * 8]), jnp.stack([jnp.eye(8), 0.3 * jnp.eye(8)])
+    z = np.random.default_rng(0).normal(size=(500, 8))
+    refitted = refit(StudentMixture(means, roots, jnp.zeros(2)), z, np.zeros(500))
+    np.testing.assert_array_equal(refitted.means[1], means[1])
+    np.testing.assert_array_equal(refitted.roots[1], roots[1])

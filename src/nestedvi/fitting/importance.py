@@ -32,6 +32,8 @@ _NEGLIGIBLE = 12.0
 # How much of a covariance may come from the draws, the rest from what it was before.
 _TRUST = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 _ROUNDS = 6
+# A component that fewer draws stand for keeps its shape.
+_FEWEST = 20.0
 # Shares and degrees of freedom of tails that a fit chooses from.
 _TAILS = ((0.3, 5), (0.9, 5), (0.9, 2), (0.9, 1))
 
@@ -126,13 +128,22 @@ def refit(base: Base, z: np.ndarray, log_ratio: np.ndarray) -> Base:
     return _refit_mixture(base, z, w_bar)
 
 
+def _num_effective(part: np.ndarray, w_bar: np.ndarray) -> float:
+    """How many draws stand for a component: the ESS of its part of the weights, and no more than
+    its share of the ESS of all. The faint tails of many far draws are not a component's own.
+    """
+    if not part.any():
+        return 0.0
+    return float(min(part.sum() ** 2 / np.sum(part**2), part.sum() / np.sum(w_bar**2)))
+
+
 def _refit_products(base: StudentProducts, z: np.ndarray, w_bar: np.ndarray) -> StudentProducts:
     """Means and scales of every coordinate; a draw far out in one counts less for that one."""
     means, scales = (np.array(x, np.float64) for x in (base.means, base.scales))
     share = scipy.special.softmax(base.log_parts_many(z), axis=1) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()
-        if total**2 < 20.0 * np.sum(part**2):
+        if _num_effective(part, w_bar) < _FEWEST:
             continue
         square = ((z - means[m]) / scales[m]) ** 2
         pull = (part / total)[:, None] * (base.freedom + 1) / (base.freedom + square)
@@ -160,8 +171,7 @@ def _refit_mixture(base: StudentMixture, z: np.ndarray, w_bar: np.ndarray) -> St
     share = scipy.special.softmax(log_weights + share, axis=1) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()
-        size = total**2 / max(np.sum(part**2), 1e-300)
-        if size < max(20.0, dim / 2):
+        if _num_effective(part, w_bar) < max(_FEWEST, dim / 2):
             continue
         means[m], roots[m] = _fit_component(z, part / total, pull[:, m], roots[m])
     log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))

@@ -7,7 +7,6 @@ at, nor are indices whose overflow was asked for (`mode="clip"`, `mode="fill"`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -194,7 +193,10 @@ def _steps(scope: _Scope, equation: Any) -> list[_Scope]:
     body = _plain(params["jaxpr"])
     if not {"gather", "dynamic_slice"} & _operations(body):
         return []
-    num_consts, num_carry = _scan_counts(params)
+    counts = _scan_counts(params)
+    if counts is None:
+        return []
+    num_consts, num_carry = counts
     atoms = equation.invars
     constants = [scope.later(atom) for atom in atoms[:num_consts]]
     carried: list[Value] = [_unknown] * num_carry
@@ -211,14 +213,13 @@ def _steps(scope: _Scope, equation: Any) -> list[_Scope]:
     ]
 
 
-def _scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """How many inputs of a scan are constants, and how many are carried."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    # JAX 0.11 keeps a tree of each kind instead.
-    constants, carried, _ = params["ft_in"]
-    count = partial(jax.tree.leaves, is_leaf=lambda x: x is None)
-    return len(count(constants)), len(count(carried))
+def _scan_counts(params: Mapping[str, Any]) -> tuple[int, int] | None:
+    """How many inputs of a scan are constants, and how many are carried; None where JAX does not
+    say (from 0.11 on).
+    """
+    if "num_consts" not in params:
+        return None
+    return params["num_consts"], params["num_carry"]
 
 
 def _operations(jaxpr: Jaxpr) -> set[str]:

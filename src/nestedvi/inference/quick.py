@@ -48,6 +48,8 @@ _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
 # less than its due.
 _UNCOVERED = 0.01
+# A mode with this share of the mass, by Laplace's approximation, must be covered.
+_MATTERS = 0.01
 # More particles than this share that no mode explains are another part of the mass.
 _UNEXPLAINED = 0.05
 _REPAIRS = 4
@@ -133,13 +135,26 @@ class _Search:
             return np.empty((0, self.dim))
         return _uncovered(trial.base, self.target, self.particles, trial.log_Z_hat + SHORT)
 
+    def misses_a_mode(self, trial: Trial) -> bool:
+        """Whether the base has far less than its due at the top of a mode that has mass."""
+        modes = self.modes
+        matter = modes.curved & (modes.log_mass > total_log_mass(modes) + np.log(_MATTERS))
+        tops = modes.z[matter]
+        return bool(len(_uncovered(trial.base, self.target, tops, trial.log_Z_hat + SHORT)))
+
     def accepts(self, trial: Trial) -> bool:
         """Whether the draws' weights and the pilot have nothing against it."""
         good = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
-        if not good or self.particles is None:
-            return good
+        if not good or self.misses_a_mode(trial):
+            return False
+        if self.particles is None:
+            return True
+        missed = self.missed(trial)
+        if not len(missed) and trial.share > _GOOD:
+            # A pilot's log Z is rough; its particles are all where the base is.
+            return True
         return _agrees(trial, self.pilot, self.target) and not _too_many(
-            self.missed(trial), self.particles, trial
+            missed, self.particles, trial
         )
 
 
@@ -172,6 +187,8 @@ def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
 
 def _uncovered(base: Base, target: Pullback, z: np.ndarray, threshold: float) -> np.ndarray:
     """The particles whose log ratio is above the threshold: the base has too little there."""
+    if not len(z):
+        return z
     return z[weigh(base, target, z.astype(base.means.dtype)) > threshold]
 
 

@@ -18,7 +18,7 @@ from nestedvi.densities.affine import Affine, Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.directions import whiten
-from nestedvi.fitting.importance import base_at_modes
+from nestedvi.fitting.importance import base_at_modes, products_at_modes
 from nestedvi.fitting.modes import Modes, slopes
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.batches import answer_from_followed
@@ -37,6 +37,8 @@ __all__ = ["answer_smc"]
 # temperatures are closer together, with more moves while it is hot.
 _COARSE = Plan(ess_share=0.5, moves=3, draws=16)
 _AROUND = (1.5, 3.0)
+# Degrees of freedom of the heaviest tails that it looks for.
+_HEAVIEST = 1
 _FINE = Plan(ess_share=0.93, moves=4, draws=96, hot=5)
 _BATCHES = 10
 # The metric of a run that is tuned needs as many particles as these for each dimension.
@@ -128,14 +130,15 @@ def _modes(key: Key, request: Request, target: Pullback, coarse: Tempering) -> M
 
 def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
     """Draws from as wide as a search begins, from around the coarse run's particles, and from the
-    modes, each as many.
+    modes, once with light tails and once with heavy ones in every coordinate; each as many.
     """
     mean, root, _ = whiten(coarse.z)
     around = Affine(ScaleMixture(dim, _AROUND), mean, root)
     parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
     # With as many modes as are kept there are more, and those at hand would take all weight.
     if 0 < len(modes.z) < MOST_MODES:
-        parts.append(base_at_modes(modes, jnp.result_type(float)))
+        dtype = jnp.result_type(float)
+        parts += [base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)]
     return Mixture(tuple(parts), jnp.zeros(len(parts)))
 
 
