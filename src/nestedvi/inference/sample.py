@@ -137,11 +137,6 @@ def sample(
         )
         result = _answer(key, answer, problem, request, checkpoint)
         posterior = _as_posterior(result, problem, request)
-    if not np.isfinite(posterior.log_Z):
-        raise DensityError(
-            f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
-            " normaliser."
-        )
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
@@ -203,6 +198,10 @@ def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posteri
         *problem.remarks_on(z, normalise(np.asarray(result.log_w, np.float64))),
         *missing_values(result, request),
     )
+    if not np.isfinite(result.log_Z):
+        raise DensityError(
+            f"log Z came out as {result.log_Z}: the density overflows, or has no finite normaliser."
+        )
     return make_posterior(_finish_all(problem.finish, z), result, remarks)
 
 
