@@ -1,5 +1,7 @@
 """Climbs side by side: tops of densities with known ones, and places without mass."""
 
+import warnings
+
 import numpy as np
 
 from nestedvi.fitting.climb import climb
@@ -54,3 +56,18 @@ def test_climbs_do_not_depend_on_each_other():
     together = climb(quadratic(np.array([1.0, 10.0, 0.1])), starts)
     alone = climb(quadratic(np.array([1.0, 10.0, 0.1])), starts[2:3])
     np.testing.assert_allclose(together.z[2], alone.z[0], atol=1e-12)
+
+
+def test_a_slope_whose_square_is_no_number_is_no_mass():
+    """log γ = z − eᶻ has its top at zero and a slope of −10²⁰⁰ at 460: no warning comes from there,
+    and the other climbs end at the top.
+    """
+
+    def ask(z):
+        return np.sum(z - np.exp(z), axis=1), 1 - np.exp(z)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ended = climb(ask, np.array([[2.0], [460.0], [-3.0]]))
+    np.testing.assert_allclose(ended.z[[0, 2]], 0.0, atol=0.05)
+    assert list(ended.at_top) == [True, False, True] and ended.log_gamma[1] == -np.inf

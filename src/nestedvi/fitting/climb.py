@@ -21,6 +21,8 @@ _RISE = 1e-4
 # this in log density.
 _ENOUGH, _PATIENCE = 1e-3, 4
 _SHORTEST = 1e-9
+# The square of a larger slope is no number.
+_STEEPEST = 1e150
 
 
 class Climbed(NamedTuple):
@@ -86,7 +88,8 @@ def climb(
     ask: ValuesAndGradients, starts: Float[np.ndarray, "starts dim"], *, rounds: int = 400
 ) -> Climbed:
     """Tops of log γ above every start; `ask` gives values and gradients of many particles at once.
-    Where either is not finite there is no mass, and a step into it is too long.
+    Where either is not finite, or its square is not, there is no mass, and a step into it is too
+    long.
     """
     z = np.array(starts, np.float64)
     num, dim = z.shape
@@ -130,6 +133,6 @@ def climb(
 
 def _finite(value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     value, gradient = np.array(value, np.float64), np.array(gradient, np.float64)
-    bad = ~np.isfinite(value) | ~np.isfinite(gradient).all(axis=1)
+    bad = ~np.isfinite(value) | ~(np.abs(gradient) < _STEEPEST).all(axis=1)
     value[bad], gradient[bad] = -np.inf, 0.0
     return value, gradient

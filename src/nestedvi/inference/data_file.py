@@ -104,7 +104,10 @@ def _column(path: Path, name: str, entries: list[str], decimal_comma: bool) -> n
             f"Column {name!r} of {path} must hold numbers; row {row} is empty there. Write nan for"
             " what is missing, and use obs_mask in the model."
         )
-    raise DataError(f"Column {name!r} of {path} must hold numbers; got {odd!r} in row {row}.")
+    raise DataError(
+        f"Column {name!r} of {path} must hold numbers; got {odd!r} in row {row}. Write classes as"
+        " whole numbers, and leave out a column that is no argument of the model."
+    )
 
 
 def _is_number(text: str) -> bool:
