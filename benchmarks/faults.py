@@ -300,10 +300,13 @@ def interrupt(lab: Lab, number: int, name: str) -> dict[str, Any]:
         return {"outcome": f"did not end after Ctrl-C at {delay:.2f} s"}
     took = time.monotonic() - began
     code, what = process.returncode, f"{name} after {delay:.2f} s, ended in {took:.2f} s"
-    if any(word in stderr for word in NOISE) or stderr.count("Interrupted:") > 1:
+    # Before Python runs a line of ours, the system ends the process as it does any other, or Python
+    # does while it reads the files of its own start.
+    none_of_ours = "KeyboardInterrupt" in stderr and "nestedvi" not in stderr
+    early = delay < 0.3 and (code == -signal.SIGINT or none_of_ours)
+    noisy = any(word in stderr for word in NOISE) or stderr.count("Interrupted:") > 1
+    if noisy and not early:
         return {"what": what, "seconds": took, "outcome": f"noise, code {code}: {stderr[-600:]}"}
-    # Before Python runs a line of ours, the system ends the process, as it does any other.
-    early = code == -signal.SIGINT and delay < 0.3
     if not (early or (code == 130 and "Interrupted: " in stderr) or code == 0):
         return {"what": what, "seconds": took, "outcome": f"code {code}: {stderr[-600:]}"}
     outcome = {0: "ended before", 130: "said"}.get(code, "before Python began")

@@ -15,8 +15,6 @@ from nestedvi.arguments import check_whole
 from nestedvi.divergences.f import get_divergence
 
 MOST_LINES, MOST_CODE, MOST_ROOT_NAMES = 350, 50, 65
-# What is longer, and not yet split.
-LONG = {"inference/sample.py sample", "inference/runaway.py settle"}
 
 
 def test_modules_functions_and_lines_are_short():
@@ -24,7 +22,7 @@ def test_modules_functions_and_lines_are_short():
     assert len(texts) > 200
     assert {name for name, text in texts.items() if text.count("\n") > MOST_LINES} == set()
     long = {function.where for function in house.functions(texts) if function.lines > MOST_CODE}
-    assert long <= LONG
+    assert long == set()
     assert house.long_lines(house.all_code()) == []
 
 

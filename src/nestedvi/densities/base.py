@@ -1,5 +1,5 @@
-"""What a density is: `log_gamma(z)` for one particle `z`, any pytree. It refuses to know about
-particles in bulk.
+"""What a density is: `log_gamma(z)` for one particle `z`, any pytree. Many particles are that
+function vectorised, unless a density draws or scores them faster on the host.
 
 `AbstractSampleable` adds exact draws and the exact normaliser; initial proposals, priors and test
 targets are of that kind.

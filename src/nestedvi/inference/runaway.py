@@ -84,12 +84,11 @@ def settle(
     """
     rng, dtype = generator(key), z.dtype
     here = np.asarray(z, np.float64)[np.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
-    num, dim = here.shape
-    moves, values = _num_moves(dim), 0
+    values = 0
 
     def log_gamma(points: np.ndarray) -> np.ndarray:
         nonlocal values
-        values += num
+        values += len(points)
         with np.errstate(over="ignore"):
             found = log_values(target, points.astype(dtype))
         return np.nan_to_num(found, nan=-np.inf, neginf=-np.inf)
@@ -100,17 +99,7 @@ def settle(
     first = np.median(np.abs(here - centre), axis=0) + np.finfo(np.float32).tiny
     widths, log_here = [first] * _WINDOW, log_gamma(here)
     for done in range(1, _MOST_ROUNDS + 1):
-        accepted = 0.0
-        for _ in range(moves):
-            one, other = rng.integers(num, size=(2, num))
-            size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
-            proposal = here + size * (here[one] - here[other])
-            log_new = log_gamma(proposal)
-            with np.errstate(invalid="ignore"):
-                accept = np.log(rng.uniform(size=num)) < log_new - log_here
-            accepted += float(np.mean(accept)) / moves
-            here = np.where(accept[:, None], proposal, here)
-            log_here = np.where(accept, log_new, log_here)
+        here, log_here, accepted = _round(rng, here, log_here, log_gamma)
         width = np.median(np.abs(here - centre), axis=0)
         beyond = np.minimum(width, width / first) >= _BEYOND
         # Particles that hardly move have widths that say nothing.
@@ -132,6 +121,30 @@ def settle(
         worst = int(np.argmax(widest))
         _refuse(target, names, worst, float(first[worst]), float(last[worst]))
     return here, values
+
+
+def _round(
+    rng: np.random.Generator,
+    z: np.ndarray,
+    log_z: np.ndarray,
+    log_gamma: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Random-walk moves along differences of particles: where they are, their log densities, and
+    the share of moves that was accepted.
+    """
+    (num, dim), accepted = z.shape, 0.0
+    moves = _num_moves(dim)
+    for _ in range(moves):
+        one, other = rng.integers(num, size=(2, num))
+        size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
+        proposal = z + size * (z[one] - z[other])
+        log_new = log_gamma(proposal)
+        with np.errstate(invalid="ignore"):
+            accept = np.log(rng.uniform(size=num)) < log_new - log_z
+        accepted += float(np.mean(accept)) / moves
+        z = np.where(accept[:, None], proposal, z)
+        log_z = np.where(accept, log_new, log_z)
+    return z, log_z, accepted
 
 
 def _is_flat(

@@ -113,24 +113,11 @@ def sample(
     """
     check_key(key)
     answer = _find_answer(method)
-    check_folder("cache", None if isinstance(cache, bool) else cache)
-    check_folder("checkpoint", checkpoint)
-    if checkpoint is not None and num_processes() > 1:
-        raise ValueError(
-            f"sample keeps its stages in one process only; got checkpoint= in {num_processes()}"
-            " processes. Leave it out, or sample in one process."
-        )
+    _check_folders(cache, checkpoint)
     as_reporter(progress)
+    num_particles, num_levels, num_steps = _whole_numbers(num_particles, num_levels, num_steps)
     if cache:
         keep_compiled(None if cache is True else cache)
-    num_particles = check_whole(
-        "num_particles", num_particles, least=20, why="The standard error of log Z needs batches."
-    )
-    if num_levels is not None:
-        why = "The first density and the target are two levels."
-        num_levels = check_whole("num_levels", num_levels, least=2, why=why)
-    if num_steps is not None:
-        num_steps = check_whole("num_steps", num_steps)
     with outside_of_jax():
         problem = make_problem(
             model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
@@ -150,14 +137,33 @@ def sample(
         )
         result = _answer(key, answer, problem, request, checkpoint)
         posterior = _as_posterior(result, problem, request)
-    if not np.isfinite(posterior.log_Z):
-        raise DensityError(
-            f"log Z came out as {posterior.log_Z}: the density overflows, or has no finite"
-            " normaliser."
-        )
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
+
+
+def _check_folders(cache: bool | str | Path, checkpoint: str | Path | None) -> None:
+    check_folder("cache", None if isinstance(cache, bool) else cache)
+    check_folder("checkpoint", checkpoint)
+    if checkpoint is not None and num_processes() > 1:
+        raise ValueError(
+            f"sample keeps its stages in one process only; got checkpoint= in {num_processes()}"
+            " processes. Leave it out, or sample in one process."
+        )
+
+
+def _whole_numbers(
+    num_particles: int, num_levels: int | None, num_steps: int | None
+) -> tuple[int, int | None, int | None]:
+    """What the user gave, checked."""
+    why = "The standard error of log Z needs batches."
+    num_particles = check_whole("num_particles", num_particles, least=20, why=why)
+    if num_levels is not None:
+        why = "The first density and the target are two levels."
+        num_levels = check_whole("num_levels", num_levels, least=2, why=why)
+    if num_steps is not None:
+        num_steps = check_whole("num_steps", num_steps)
+    return num_particles, num_levels, num_steps
 
 
 def _mesh(devices: Devices) -> Mesh | None:
@@ -192,6 +198,10 @@ def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posteri
         *problem.remarks_on(z, normalise(np.asarray(result.log_w, np.float64))),
         *missing_values(result, request),
     )
+    if not np.isfinite(result.log_Z):
+        raise DensityError(
+            f"log Z came out as {result.log_Z}: the density overflows, or has no finite normaliser."
+        )
     return make_posterior(_finish_all(problem.finish, z), result, remarks)
 
 

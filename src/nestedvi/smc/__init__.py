@@ -1,5 +1,5 @@
 """Adaptive tempered SMC: one loop over temperatures, the move is an argument.
 
-It learns nothing. Moves, metric and temperatures are tuned from the particles as it runs, so that
-it refuses to promise an unbiased Ẑ.
+It refuses to learn a base. An adaptive run tunes moves, metric and temperatures from its own
+particles, and its Ẑ is only nearly unbiased; fresh particles that follow it have an unbiased one.
 """
