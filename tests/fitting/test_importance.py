@@ -41,6 +41,7 @@ def mean_log_density(base, z, log_ratio):
     return w @ base.log_prob_many(z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freedom, kind", [(2, (0.9, 2)), (1, (0.9, 1)), (200, (0.3, 5))])
 def test_weighted_draws_give_the_targets_tails_and_scatter(freedom, kind, x64):
     """Draws of a t distribution: the tails are found,

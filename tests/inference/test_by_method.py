@@ -53,6 +53,7 @@ def test_a_learned_sampler_finds_the_normaliser(posterior):
     assert 100 < posterior.ess <= 2000
 
 
+@pytest.mark.slow
 def test_its_weighted_moments_are_those_of_the_target(posterior):
     """Means to five standard errors of ESS draws, spreads likewise (the relative error of a spread
     is 1/√(2n)).
@@ -62,6 +63,7 @@ def test_its_weighted_moments_are_those_of_the_target(posterior):
     assert (abs(spread / SCALE - 1) < 5 / np.sqrt(2 * posterior.ess)).all(), spread
 
 
+@pytest.mark.slow
 def test_equal_weights_on_request(posterior):
     draws = posterior.resample(jax.random.key(1), 4000)
     assert draws.shape == (4000, 3)

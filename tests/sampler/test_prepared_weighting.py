@@ -118,6 +118,7 @@ def test_global_variables_and_states_are_properly_weighted(scheme, when, guided)
         assert any(0.01 < p < 0.99 for p in fired)
 
 
+@pytest.mark.slow
 def test_the_check_sees_a_row_of_another_particle():
     """If particles read each other's messages the intermediate targets are wrong."""
     world = make_world(1)

@@ -364,6 +364,7 @@ def wait_for(condition, seconds=60.0):
         time.sleep(0.0005)
 
 
+@pytest.mark.slow
 def test_kill_in_the_middle_of_a_write_loses_nothing(tmp_path, begin):
     """Killed twice, each time within a write; what is left continues to the same bits."""
     whole = train(STEPS)
