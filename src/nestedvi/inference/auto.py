@@ -8,7 +8,6 @@ mixture at the modes is where tempering starts. What is reported comes from a sa
 and from fresh draws, so that Ẑ is unbiased.
 """
 
-from contextlib import nullcontext
 from functools import partial
 
 import jax
@@ -19,12 +18,11 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.coordinates import first_coordinates
-from nestedvi.inference.exact import exact_target
+from nestedvi.inference.exact import exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
 from nestedvi.inference.search import search
 from nestedvi.inference.stages import Stages
-from nestedvi.precision import double_precision
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan
 
@@ -51,14 +49,13 @@ def answer_auto(key: Key, request: Request) -> Answer:
         else:
             target, pilot = first_coordinates(key_pilot, request), None
         stages.begin("modes")
-        with nullcontext() if request.exact is None else double_precision():
-            exactly = exact_target(target, request.exact)
-            base = partial(quick_base, key_quick, exactly, request.dim, pilot)
+        with exactly(request, target) as exact:
+            base = partial(quick_base, key_quick, exact, request.dim, pilot)
             quick = request.keep("modes", base)
             answer = None
             if quick.accepted and request.num_levels is None:
                 stages.begin("importance sampling")
-                draws = partial(answer_by_importance, key_is, quick, exactly, request.num_particles)
+                draws = partial(answer_by_importance, key_is, quick, exact, request.num_particles)
                 draws = partial(draws, mesh=request.mesh)
                 answer = request.keep("importance sampling", draws)
         if answer is None:

@@ -7,6 +7,8 @@ one nat, two compiled programs do not even agree on γ', and all is computed aga
 precision. Nothing here samples.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import jax
@@ -29,6 +31,7 @@ __all__ = [
     "answer_exactly",
     "check_rounding",
     "exact_target",
+    "exactly",
     "in_double",
     "make_exact",
     "missing_values",
@@ -64,6 +67,15 @@ def exact_target(target: Pullback, exact: AbstractDensity | None) -> Pullback:
         return target
     shift, matrix = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
     return Pullback(exact, AffineMap(shift, matrix))
+
+
+@contextmanager
+def exactly(request: Request, target: Pullback) -> Iterator[Pullback]:
+    """The target in double precision where the request has such a density, and that precision for
+    as long as it is used.
+    """
+    with nullcontext() if request.exact is None else double_precision():
+        yield exact_target(target, request.exact)
 
 
 class RoundingError(Exception):

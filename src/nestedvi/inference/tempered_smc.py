@@ -5,7 +5,6 @@ A coarse run and optimisations find the mass, and an adaptive run finds temperat
 step sizes; fresh particles follow it, so that Ẑ is unbiased.
 """
 
-from contextlib import nullcontext
 from functools import partial
 
 import jax.numpy as jnp
@@ -22,12 +21,11 @@ from nestedvi.fitting.importance import base_at_modes, products_at_modes
 from nestedvi.fitting.modes import Modes, slopes
 from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.batches import answer_from_followed
-from nestedvi.inference.exact import exact_target
+from nestedvi.inference.exact import exactly
 from nestedvi.inference.mode_search import MOST_MODES, missed_modes, search_modes, total_log_mass
 from nestedvi.inference.search import search, unfinished
 from nestedvi.inference.stages import Stages
 from nestedvi.particles.weights import khat
-from nestedvi.precision import double_precision
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
 
@@ -122,10 +120,9 @@ def _too_few(num_tune: int, dim: int) -> tuple[str, ...]:
 
 
 def _modes(key: Key, request: Request, target: Pullback, coarse: Tempering) -> Modes:
-    with nullcontext() if request.exact is None else double_precision():
-        exactly = exact_target(target, request.exact)
-        particles = np.asarray(coarse.z, np.float64)
-        return search_modes(generator(key), exactly, request.dim, particles)
+    particles = np.asarray(coarse.z, np.float64)
+    with exactly(request, target) as exact:
+        return search_modes(generator(key), exact, request.dim, particles)
 
 
 def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
@@ -146,8 +143,8 @@ def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ..
     """A sentence if no one step suits all particles, or if tails are heavier than moves reach."""
     if run.base_share > _GOOD_BASE:
         return ()
-    with nullcontext() if request.exact is None else double_precision():
-        slope = slopes(exact_target(target, request.exact), np.asarray(run.z, np.float64))
+    with exactly(request, target) as exact:
+        slope = slopes(exact, np.asarray(run.z, np.float64))
     steep, flat = _steepness(slope @ run.root)
     stuck = run.stuck > _STUCK_SHARE and run.stuck * len(run.z) >= _STUCK
     if (stuck and steep > _STEEP) or flat > _FLAT:
