@@ -19,36 +19,54 @@ from nestedvi.grid.limited import Outcome
 
 
 @pytest.mark.slow
-def test_nuts_and_a_bridge_give_a_closed_form(x64):
+@pytest.mark.parametrize("draws", [1000, 1001])
+def test_nuts_and_a_bridge_give_a_closed_form(x64, draws):
     """Three coordinates of logistic densities, scaled: Z = e²."""
 
     def log_gamma(z):
         return jnp.sum(-z - 2 * jnp.logaddexp(0.0, -z)) + 2.0
 
-    found = bridge_log_Z(0, log_gamma, np.zeros(3), 1000)
+    found = bridge_log_Z(0, log_gamma, np.zeros(3), draws)
     assert abs(found["log_Z"] - 2) < 4 * found["stderr"] < 0.1
     assert found["diverging"] == 0 and 0.99 < found["rhat"] < 1.02
 
 
-def test_both_ways_are_kept_and_a_failure_is_a_sentence(tmp_path, monkeypatch):
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """Both ways made up, in this process; the bridge fails on the ring, and time is up before
+    anything that `too_late` names.
+    """
+    calls = []
 
     def auto(name, data_dir, seed):
-        asked.append(name)
-        return {"log_Z": 2.0, "log_Z_stderr": 0.03, "khat": 0.1, "diagnosis": []}
+        calls.append((name, "auto"))
+        return {"log_Z": 2.0, "stderr": 0.03, "khat": 0.1, "diagnosis": []}
 
-    def double(name, data_dir, seed, draws):
+    def bridge(name, data_dir, seed, draws):
+        calls.append((name, "bridge"))
         if name == "ring":
             raise FloatingPointError("NUTS was lost")
         return {"log_Z": 2.2, "stderr": 0.04, "iterations": 4, "diverging": 0, "rhat": 1.0}
 
     def in_this_process(work, jobs, *, on_end, at_once, limit, within):
         for job in jobs:
-            on_end(Outcome(job.name, "done", work(*job.args, lambda row: None), None, 1.0))
+            if any(late in job.name for late in calls_too_late):
+                continue
+            try:
+                outcome = "done", work(*job.args, lambda row: None)
+            except FloatingPointError as error:
+                outcome = "failed", f"FloatingPointError: {error}"
+            on_end(Outcome(job.name, *outcome, None, 1.0))
 
+    calls_too_late: list[str] = []
     monkeypatch.setattr(bench, "_by_auto", auto)
-    monkeypatch.setattr(bench, "_in_double", double)
+    monkeypatch.setattr(bench, "_by_bridge", bridge)
     monkeypatch.setattr(bench, "run_limited", in_this_process)
+    return calls, calls_too_late
+
+
+def test_both_ways_are_kept_and_a_failure_is_a_sentence(tmp_path, asked):
+    calls, _ = asked
     config = EvidencesConfig(problems=("funnel", "ring"))
     rows = bench_evidences(config, tmp_path)["rows"]
     assert [row["problem"] for row in rows] == ["funnel", "ring"]
@@ -57,8 +75,47 @@ def test_both_ways_are_kept_and_a_failure_is_a_sentence(tmp_path, monkeypatch):
     assert "| funnel | 2.0000 ± 0.0300 | 2.2000 ± 0.0400 | -4.0 |" in text
     assert "| ring | 2.0000 ± 0.0300 | – | – |" in text
     assert json.loads((tmp_path / "evidences.json").read_text())["rows"][0]["auto"]["log_Z"] == 2
+    before = len(calls)
     bench_evidences(config, tmp_path)
-    assert asked == ["funnel", "ring"], "what is done is read back"
+    assert calls[before:] == [("ring", "bridge")], "answers are read back, failures tried again"
+    bench_evidences(EvidencesConfig(problems=("funnel",), draws=200), tmp_path)
+    assert calls[before + 1 :] == [("funnel", "bridge")], "auto has no part in the bridge's draws"
+
+
+def test_a_run_without_time_keeps_what_was_there(tmp_path, asked):
+    """A resumed run that begins nothing writes the same rows again."""
+    _, too_late = asked
+    config = EvidencesConfig(problems=("funnel", "two-moons"))
+    too_late.append("two-moons")
+    first = bench_evidences(config, tmp_path)["rows"]
+    assert first[1]["auto"]["why"] == "not begun in the time given"
+    too_late.append("funnel")
+    assert bench_evidences(config, tmp_path)["rows"] == first
+    assert json.loads((tmp_path / "evidences.json").read_text())["rows"][0]["auto"]["log_Z"] == 2
+
+
+def test_ways_that_were_stopped_say_so(monkeypatch, tmp_path):
+    def stopped(work, jobs, *, on_end, at_once, limit, within):
+        for job in jobs:
+            on_end(Outcome(job.name, "stopped", None, None, 5.0))
+
+    monkeypatch.setattr(bench, "run_limited", stopped)
+    (row,) = bench_evidences(EvidencesConfig(problems=("ring",)), tmp_path)["rows"]
+    assert row["auto"] == row["bridge"] == {"log_Z": None, "why": "no answer within 5 s"}
+
+
+def test_long_ones_go_first(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(bench, "_LONG", {("funnel", "bridge"): 3.0, ("two-moons", "auto"): 2.0})
+    monkeypatch.setattr(
+        bench, "run_limited", lambda work, jobs, **_: started.extend(job.name for job in jobs)
+    )
+    bench_evidences(EvidencesConfig(problems=("ring", "two-moons", "funnel")), tmp_path)
+    assert started[:2] == ["evidence-funnel-bridge", "evidence-two-moons-auto"]
+
+
+def test_the_list_of_long_ones_names_problems():
+    assert all(name in bench.ALL and way in bench.WAYS for name, way in bench._LONG)
 
 
 def test_what_was_stopped_has_a_line():
@@ -75,8 +132,11 @@ def test_what_is_wrong_is_said(given, said):
         EvidencesConfig(**given)
 
 
-def test_all_proper_posteriors_are_asked_for_by_default():
-    assert len(EvidencesConfig().names) == 14
+def test_all_proper_posteriors_and_sampled_targets_are_asked_for_by_default():
+    """Each once; no target whose log Z is a closed form or a short quadrature."""
+    names = EvidencesConfig().names
+    assert len(set(names)) == len(names) == 14 + 9 + 2
+    assert not {"ring", "funnel", "brownian"} & set(names)
 
 
 def test_rhat_sees_chains_apart():

@@ -55,7 +55,8 @@ def test_targets_are_listed(command, monkeypatch):
     assert code == 0
     for name, target in nvi.targets.TARGETS.items():
         line = next(line for line in stdout.splitlines() if line.split()[:1] == [name])
-        assert f"{target.log_Z:.6g}" in line and str(target.dim) in line
+        log_Z = "–" if target.log_Z is None else f"{target.log_Z:.6g}"
+        assert log_Z in line and str(target.dim) in line and target.source in line
     _, stdout, _ = command("targets", "--json")
     rows = json.loads(stdout)["rows"]
     assert [row["id"] for row in rows] == list(nvi.targets.TARGETS)
@@ -66,3 +67,15 @@ def test_targets_are_listed(command, monkeypatch):
         "source": "closed form",
         "about": "Neal's funnel",
     }
+    assert {row["id"] for row in json.loads(stdout)["posteriors"]} == {
+        name for name in nvi.targets.EVIDENCES if name not in nvi.targets.TARGETS
+    }
+
+
+def test_evidences_of_posteriors_are_listed(command, monkeypatch):
+    """Also what no target has; here made up."""
+    found = nvi.targets.Evidence(-12.25, 0.0042, (-12.2, 0.01), (-12.26, 0.005))
+    monkeypatch.setattr(nvi.targets, "EVIDENCES", {"arK-arK": found})
+    _, stdout, _ = command("targets")
+    (line,) = (line for line in stdout.splitlines() if "arK-arK" in line)
+    assert line.split() == ["arK-arK", "-12.25", "0.0042"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.targets.catalogue import MEASURED
 
 
 def log_integral_2d(log_gamma, half_width, num=1001):
@@ -95,8 +96,8 @@ LOG_Z = {
     "gmm40": lambda log_gamma: log_integral_2d(log_gamma, 50.0),
     "brownian": log_Z_brownian,
 }
-# Sampled, or by a quadrature that takes minutes: see test_bayesian.
-SAMPLED = {"breast-cancer", "seeds"}
+# Sampled, or by a quadrature that takes minutes: see test_bayesian, test_evidences.
+SAMPLED = {"breast-cancer", "seeds", *MEASURED}
 
 
 @pytest.mark.parametrize("name", [name for name in nvi.targets.TARGETS if name not in SAMPLED])

@@ -22,11 +22,12 @@ _ITERATIONS, _CLOSE = 1000, 1e-10
 
 class Bridge(NamedTuple):
     """log Z, its standard error (that of Frühwirth-Schnatter 2004, which counts draws of a chain
-    for what they are worth), and how many iterations it took.
+    for what they are worth), what the chains' draws were worth, and how many iterations it took.
     """
 
     log_Z: float
     stderr: float
+    ess: float
     iterations: int
 
 
@@ -53,6 +54,11 @@ def bridge_sampling(
     rows = kept.reshape(-1, dim)
     log_l1 = np.asarray(log_gamma(rows), dtype=float) - proposal.logpdf(rows)
     log_l2 = np.asarray(log_gamma(drawn), dtype=float) - proposal.logpdf(drawn)
+    if not np.isfinite(log_l1).all():
+        raise ValueError(
+            f"{np.sum(~np.isfinite(log_l1))} draws of the chains have no finite log density: they"
+            " are draws of another density."
+        )
     # Draws of g where the density is zero or undefined count with weight zero.
     log_l2 = np.where(np.isnan(log_l2), -np.inf, log_l2)
     worth = min(float(effective_sample_size(log_l1.reshape(kept.shape[:2]))), len(log_l1))
@@ -63,8 +69,13 @@ def bridge_sampling(
         bottom = -np.logaddexp(log_s1 + log_l1, log_s2 + log_r)
         new = _log_mean(top) - _log_mean(bottom)
         moved, log_r, iterations = abs(new - log_r), new, iterations + 1
-    stderr = _stderr(log_l1.reshape(kept.shape[:2]), log_l2, log_r, log_s1, log_s2)
-    return Bridge(log_r, stderr, iterations)
+    if not moved <= _CLOSE:
+        raise ArithmeticError(
+            f"Bridge sampling did not converge in {_ITERATIONS} iterations: the Gaussian and the"
+            " chains hardly overlap. More draws fit a better Gaussian."
+        )
+    stderr, ess = _stderr(log_l1.reshape(kept.shape[:2]), log_l2, log_r, log_s1, log_s2)
+    return Bridge(log_r, stderr, ess, iterations)
 
 
 def _log_mean(log_x: np.ndarray) -> float:
@@ -73,11 +84,13 @@ def _log_mean(log_x: np.ndarray) -> float:
 
 def _stderr(
     log_l1: np.ndarray, log_l2: np.ndarray, log_r: float, log_s1: float, log_s2: float
-) -> float:
-    """The relative error of Ẑ: that of both means, the first with autocorrelated terms."""
+) -> tuple[float, float]:
+    """The relative error of Ẑ: that of both means, the first with autocorrelated terms; and what
+    those are worth.
+    """
     # With π = γ / Z: π / (s_1 π + s_2 g) under g, and g / (s_1 π + s_2 g) under π.
     f1 = np.exp(-np.logaddexp(log_s1 + log_l1 - log_r, log_s2))
     f2 = np.exp(log_l2 - log_r - np.logaddexp(log_s1 + log_l2 - log_r, log_s2))
     worth = min(float(effective_sample_size(f1)), f1.size)
     relative = np.var(f2) / np.mean(f2) ** 2 / len(f2) + np.var(f1) / np.mean(f1) ** 2 / worth
-    return float(np.sqrt(relative))
+    return float(np.sqrt(relative)), worth

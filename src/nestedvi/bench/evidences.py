@@ -1,8 +1,10 @@
 """Evidences in two independent ways: `sample` with its defaults, and bridge sampling from draws of
 NumPyro's NUTS in double precision. For posteriors of posteriordb with proper priors and for the
-library's own targets. It says whether the two agree and decides nothing.
+library's own targets. It says how far the two are apart; whether they agree is `published`'s.
 """
 
+import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,23 +21,38 @@ from nestedvi.bench.posteriordb.catalogue import POSTERIORS, get_posterior
 from nestedvi.bench.posteriordb.data import find_folder, load_data
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import UnknownNameError
-from nestedvi.grid.cells import cell_key, public, run_cached
+from nestedvi.grid.cells import cell_key, public, read_cached, run_cached
 from nestedvi.grid.limited import Job, Outcome, run_limited
 from nestedvi.grid.progress import GridProgress
 from nestedvi.inference.sample import sample
+from nestedvi.precision import double_precision
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
-from nestedvi.targets.catalogue import TARGETS, get_target
+from nestedvi.targets.catalogue import MEASURED, TARGETS, get_target
 
-__all__ = ["EvidencesConfig", "bench_evidences", "bridge_log_Z", "evidences_table"]
+__all__ = [
+    "WAYS",
+    "EvidencesConfig",
+    "bench_evidences",
+    "bridge_log_Z",
+    "errors_apart",
+    "evidences_table",
+]
 
 Row = dict[str, Any]
+WAYS = ("auto", "bridge")
 PROPER = tuple(name for name, entry in POSTERIORS.items() if entry.proper)
+# Two more whose log Z is known otherwise, of the kind of those that are measured: they show what
+# the two ways are worth.
+ALL = (*PROPER, *MEASURED, "breast-cancer", "seeds")
+# Minutes on one core where they are more than one.
+_LONG: dict[tuple[str, str], float] = {}
 
 
 @dataclass(frozen=True)
 class EvidencesConfig:
-    """Which problems (none: all posteriors with proper priors), how many draws of NUTS in each of
-    four chains, and how many seconds one problem and all together may take.
+    """Which problems (none: all posteriors with proper priors and all targets that need it), how
+    many draws of NUTS in each of four chains, and how many seconds one way of one problem and all
+    together may take.
     """
 
     problems: tuple[str, ...] = ()
@@ -54,7 +71,7 @@ class EvidencesConfig:
     @property
     def names(self) -> tuple[str, ...]:
         """The problems by name."""
-        return self.problems or PROPER
+        return self.problems or ALL
 
 
 def bridge_log_Z(
@@ -63,10 +80,11 @@ def bridge_log_Z(
     """log Z of a log density of vectors by NUTS and bridge sampling, with what speaks against the
     chains.
     """
-    kernel = NUTS(potential_fn=lambda z: -log_gamma(z))
+    # Coefficients of a regression may depend on each other, and their scales differ.
+    kernel = NUTS(potential_fn=lambda z: -log_gamma(z), dense_mass=True)
     mcmc = MCMC(
         kernel,
-        num_warmup=2000,
+        num_warmup=min(2000, draws),
         num_samples=draws,
         num_chains=4,
         chain_method="sequential",
@@ -78,7 +96,8 @@ def bridge_log_Z(
     chains = np.asarray(mcmc.get_samples(group_by_chain=True))
     batched = jax.jit(jax.vmap(log_gamma))
     bridge = bridge_sampling(np.random.default_rng(seed), batched, chains)
-    halves = np.stack([chains[:, : draws // 2], chains[:, draws // 2 :]]).reshape(8, -1, len(start))
+    half = draws // 2
+    halves = np.concatenate([chains[:, :half], chains[:, -half:]])
     return {
         **bridge._asdict(),
         "diverging": int(mcmc.get_extra_fields()["diverging"].sum()),
@@ -94,58 +113,70 @@ def _rhat(chains: np.ndarray) -> np.ndarray:
     return np.sqrt((num - 1) / num + between / within)
 
 
-def _in_double(name: str, data_dir: Path | None, seed: int, draws: int) -> Row:
+def _by_bridge(name: str, data_dir: Path | None, seed: int, draws: int) -> Row:
     """Bridge sampling of a problem by its name, in double precision."""
-    with jax.enable_x64(True):
+    with double_precision():
         if name in TARGETS:
             target = get_target(name)
             return bridge_log_Z(seed, target.build().log_gamma, np.zeros(target.dim), draws)
-        assert data_dir is not None
-        entry = get_posterior(name)
-        model = NumpyroModel(entry.model, entry.arguments(load_data(entry.data, data_dir)))
+        model = NumpyroModel(*_model_and_arguments(name, data_dir))
         flat, unravel = ravel_pytree(model.example)
         return bridge_log_Z(seed, lambda z: model.log_gamma(unravel(z)), np.asarray(flat), draws)
 
 
 def _by_auto(name: str, data_dir: Path | None, seed: int) -> Row:
     key = cell_key(seed, name)
-    if name in TARGETS:
-        target = get_target(name)
-        posterior = sample(key, target.build(), dim=target.dim)
-    else:
-        assert data_dir is not None
-        entry = get_posterior(name)
-        posterior = sample(
-            key, entry.model, model_args=entry.arguments(load_data(entry.data, data_dir))
-        )
-    names = ("log_Z", "log_Z_stderr", "khat")
-    found = {each: getattr(posterior, each) for each in names}
-    return {**found, "diagnosis": list(posterior.diagnosis)}
+    with warnings.catch_warnings():
+        # What `sample` warns of is in the posterior's diagnosis.
+        warnings.simplefilter("ignore")
+        if name in TARGETS:
+            target = get_target(name)
+            posterior = sample(key, target.build(), dim=target.dim)
+        else:
+            model, arguments = _model_and_arguments(name, data_dir)
+            posterior = sample(key, model, model_args=arguments)
+    return {
+        "log_Z": posterior.log_Z,
+        "stderr": posterior.log_Z_stderr,
+        "khat": posterior.khat,
+        "diagnosis": list(posterior.diagnosis),
+    }
+
+
+def _model_and_arguments(name: str, data_dir: Path | None) -> tuple[Any, tuple[Any, ...]]:
+    assert data_dir is not None
+    entry = get_posterior(name)
+    return entry.model, entry.arguments(load_data(entry.data, data_dir))
+
+
+def _content(name: str, way: str, config: EvidencesConfig) -> dict[str, Any]:
+    """Everything that an answer depends on."""
+    content = {"problem": name, "way": way, "seed": config.seed}
+    return content | ({"draws": config.draws} if way == "bridge" else {})
 
 
 def _cell(
-    name: str, seed: int, draws: int, data_dir: Path | None, folder: Path, report: Any
+    name: str, way: str, config: EvidencesConfig, data_dir: Path | None, folder: Path, report: Any
 ) -> Row:
-    """Both ways; one that fails leaves its sentence, and the other still answers."""
+    """One way's answer to a problem, computed or read back. Only answers are kept: what failed or
+    was stopped is tried again.
+    """
     jax.config.update("jax_platforms", "cpu")
 
     def compute(_: Path) -> tuple[Row, dict[str, np.ndarray]]:
-        row: Row = {"problem": name}
-        ways: dict[str, Callable[[], Row]] = {
-            "auto": lambda: _by_auto(name, data_dir, seed),
-            "bridge": lambda: _in_double(name, data_dir, seed, draws),
-        }
-        for way, answer in ways.items():
-            try:
-                row[way] = answer()
-            except Exception as error:
-                row[way] = {"log_Z": None, "why": f"{type(error).__name__}: {error}"}
-            report(row)
-        known = [row[way]["log_Z"] for way in ways if row[way]["log_Z"] is not None]
-        return row, {"log_Z": np.array(known)}
+        began = time.perf_counter()
+        if way == "auto":
+            row = _by_auto(name, data_dir, config.seed)
+        else:
+            row = _by_bridge(name, data_dir, config.seed, config.draws)
+        row["seconds"] = time.perf_counter() - began
+        return row, {"log_Z": np.array(row["log_Z"])}
 
-    content = {"problem": name, "seed": seed, "draws": draws, "way": "auto and bridge"}
-    return run_cached(f"evidence-{name}", content, folder, compute)[0]
+    return run_cached(_cell_name(name, way), _content(name, way, config), folder, compute)[0]
+
+
+def _cell_name(name: str, way: str) -> str:
+    return f"evidence-{name}-{way}"
 
 
 def evidences_table(rows: Sequence[Row]) -> str:
@@ -153,18 +184,28 @@ def evidences_table(rows: Sequence[Row]) -> str:
     lines = ["| problem | auto | bridge sampling | apart |", "|---|---|---|---|"]
     for row in rows:
         auto, bridge = row.get("auto") or {}, row.get("bridge") or {}
-        cells = [row["problem"], _value(auto, "log_Z_stderr"), _value(bridge, "stderr"), "–"]
-        if auto.get("log_Z") is not None and bridge.get("log_Z") is not None:
-            apart = auto["log_Z"] - bridge["log_Z"]
-            cells[3] = f"{apart / np.hypot(auto['log_Z_stderr'], bridge['stderr']):+.1f}"
+        apart = errors_apart(row)
+        cells = [row["problem"], _value(auto), _value(bridge), "–"]
+        if apart is not None:
+            cells[3] = f"{apart:+.1f}"
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "apart: the difference in standard errors of both together."]
     return "\n".join(lines) + "\n"
 
 
-def _value(way: Row, error: str) -> str:
+def errors_apart(row: Row) -> float | None:
+    """auto's log Z less the bridge's, in standard errors of both together; None where one is
+    missing.
+    """
+    auto, bridge = (row.get(way) or {} for way in WAYS)
+    if auto.get("log_Z") is None or bridge.get("log_Z") is None:
+        return None
+    return float((auto["log_Z"] - bridge["log_Z"]) / np.hypot(auto["stderr"], bridge["stderr"]))
+
+
+def _value(way: Row) -> str:
     log_Z = way.get("log_Z")
-    return "–" if log_Z is None else f"{log_Z:.4f} ± {way[error]:.4f}"
+    return "–" if log_Z is None else f"{log_Z:.4f} ± {way['stderr']:.4f}"
 
 
 def bench_evidences(
@@ -175,34 +216,62 @@ def bench_evidences(
     jobs: int = 1,
     console: Any = None,
 ) -> dict[str, Any]:
-    """Both ways for every problem; writes `evidences.json` and `evidences.md` after each, and
-    returns the first's content.
+    """Both ways for every problem, each in a process of its own; writes `evidences.json` and
+    `evidences.md` after each, and returns the first's content.
     """
     folder = output_folder(out)
     cells = output_folder(folder / "cells").resolve()
     needs_data = any(name not in TARGETS for name in config.names)
     data = find_folder(data_dir).resolve() if needs_data else None
-    rows: dict[str, Row] = {}
+    wanted = sorted(
+        ((name, way) for name in config.names for way in WAYS), key=lambda each: -_minutes(*each)
+    )
+    # What is there already counts, also where time does not suffice for the rest.
+    found: dict[tuple[str, str], Row] = {}
+    for name, way in wanted:
+        known = read_cached(_cell_name(name, way), _content(name, way, config), cells)
+        if known is not None:
+            found[name, way] = public(known[0])
+    left = {_cell_name(*each): each for each in wanted if each not in found}
 
-    def result() -> dict[str, Any]:
-        ordered = [rows[name] for name in config.names if name in rows]
-        return {"rows": ordered, "config": asdict(config), **provenance(config.seed)}
+    def write() -> dict[str, Any]:
+        rows = [_row(name, found) for name in config.names]
+        content = {"rows": rows, "config": asdict(config), **provenance(config.seed)}
+        write_json(folder / "evidences.json", content)
+        write_text(folder / "evidences.md", evidences_table(rows))
+        return content
 
     def ended(outcome: Outcome) -> None:
-        row = outcome.value if outcome.state == "done" else outcome.reported
-        rows[outcome.name] = public(row or {"problem": outcome.name})
-        progress.skip(1.0)
-        content = result()
-        write_json(folder / "evidences.json", content)
-        write_text(folder / "evidences.md", evidences_table(content["rows"]))
+        found[left[outcome.name]] = _answer(outcome)
+        progress.skip(_minutes(*left[outcome.name]))
+        write()
 
-    with GridProgress(float(len(config.names)), console) as progress:
+    with GridProgress(sum(_minutes(*each) for each in left.values()) or 1.0, console) as progress:
         run_limited(
             _cell,
-            [Job(name, (name, config.seed, config.draws, data, cells)) for name in config.names],
+            [Job(name, (*each, config, data, cells)) for name, each in left.items()],
             at_once=jobs,
             limit=config.limit,
             within=config.within,
             on_end=ended,
         )
-    return result()
+    return write()
+
+
+def _answer(outcome: Outcome) -> Row:
+    """A way's answer, or why there is none."""
+    if outcome.state == "done":
+        return public(outcome.value)
+    if outcome.state == "stopped":
+        return {"log_Z": None, "why": f"no answer within {outcome.seconds:.0f} s"}
+    return {"log_Z": None, "why": str(outcome.value)}
+
+
+def _row(name: str, found: dict[tuple[str, str], Row]) -> Row:
+    missing = {"log_Z": None, "why": "not begun in the time given"}
+    return {"problem": name, **{way: found.get((name, way), missing) for way in WAYS}}
+
+
+def _minutes(name: str, way: str) -> float:
+    """Roughly what a core takes: long ones go first."""
+    return _LONG.get((name, way), 1.0)

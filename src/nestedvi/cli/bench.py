@@ -186,12 +186,14 @@ def evidences(
     problems: Annotated[
         str | None,
         typer.Option(
-            help="Posteriors or targets, separated by commas; all posteriors with proper priors"
-            " unless given."
+            help="Posteriors or targets, separated by commas; unless given, all posteriors with"
+            " proper priors and all targets without a closed form or quadrature."
         ),
     ] = None,
     draws: Annotated[int | None, typer.Option(help="Draws of each of NUTS' four chains.")] = None,
-    limit: Annotated[float | None, typer.Option(help="Seconds that one problem may take.")] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that one way of one problem may take.")
+    ] = None,
     within: Annotated[float | None, typer.Option(help="Seconds that all may take.")] = None,
     jobs: Jobs = 1,
     data_dir: Annotated[
@@ -205,7 +207,7 @@ def evidences(
 ) -> None:
     """log Z in two independent ways: sample's, and bridge sampling from draws of NUTS.
 
-    Every problem is kept when it is done: the same command goes on after Ctrl-C or a limit.
+    Every answer is kept when it is done: the same command goes on after Ctrl-C or a limit.
     """
     from nestedvi.bench.evidences import EvidencesConfig, bench_evidences
 

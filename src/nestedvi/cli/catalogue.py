@@ -71,26 +71,43 @@ def _method_row(name: str, method: Any) -> dict[str, Any]:
 
 
 def targets(as_json: Json = False) -> None:
-    """Print the built-in targets: dimension, log Z and where that number comes from."""
-    from nestedvi.targets import TARGETS
+    """Print the built-in targets: dimension, log Z and where that number comes from; then the
+    evidences of posteriordb's posteriors.
+    """
+    from nestedvi.targets import EVIDENCES, TARGETS
 
     columns = ("dim", "log_Z", "source", "about")
     rows = [
         {"id": name, **{column: getattr(target, column) for column in columns}}
         for name, target in TARGETS.items()
     ]
+    posteriors = [
+        {"id": name, "log_Z": found.log_Z, "stderr": found.stderr}
+        for name, found in EVIDENCES.items()
+        if name not in TARGETS
+    ]
     if as_json:
-        print_json({"rows": rows})
+        print_json({"rows": rows, "posteriors": posteriors})
         return
     table = table_with_head("Targets")
     for column in ("id", "dim", "log Z", "source", "about"):
         table.add_column(
             column,
-            no_wrap=column == "id",
+            no_wrap=column in ("id", "log Z"),
             justify="right" if column in ("dim", "log Z") else "left",
         )
     for row in rows:
-        table.add_row(
-            row["id"], str(row["dim"]), f"{row['log_Z']:.6g}", row["source"], row["about"]
-        )
+        log_Z = "–" if row["log_Z"] is None else f"{row['log_Z']:.6g}"
+        table.add_row(row["id"], str(row["dim"]), log_Z, row["source"], row["about"])
     out_console.print(table)
+    if posteriors:
+        out_console.print(_posteriors_table(posteriors))
+
+
+def _posteriors_table(posteriors: list[dict[str, Any]]) -> Any:
+    table = table_with_head("Posteriors of posteriordb: auto and bridge sampling")
+    for column in ("id", "log Z", "stderr"):
+        table.add_column(column, no_wrap=True, justify="left" if column == "id" else "right")
+    for row in posteriors:
+        table.add_row(row["id"], f"{row['log_Z']:.6g}", f"{row['stderr']:.2g}")
+    return table

@@ -19,7 +19,7 @@ from nestedvi.errors import NestedviWarning
 from nestedvi.storage.files import to_json, write_atomic, write_json
 from nestedvi.storage.locks import locked
 
-__all__ = ["Result", "cell_key", "fingerprint", "public", "recorded", "run_cached"]
+__all__ = ["Result", "cell_key", "fingerprint", "public", "read_cached", "recorded", "run_cached"]
 
 Arrays = dict[str, np.ndarray]
 Result = tuple[dict[str, Any], Arrays]
@@ -71,6 +71,11 @@ def run_cached(
         write_json(record, row)
         shutil.rmtree(work, ignore_errors=True)
         return row, arrays
+
+
+def read_cached(name: str, content: dict[str, Any], folder: Path) -> Result | None:
+    """The cell's row and arrays if `run_cached` computed them before; nothing is computed."""
+    return _read(folder / f"{name}.json", folder / f"{name}.npz", fingerprint(content))
 
 
 def _digest(row: dict[str, Any], arrays: Arrays) -> str:

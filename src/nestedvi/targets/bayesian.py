@@ -14,12 +14,12 @@ from nestedvi._types import Scalar
 from nestedvi.densities.base import AbstractDensity, check_shape
 from nestedvi.targets.data import BROWNIAN_OBSERVED, SEEDS
 
-__all__ = ["Brownian", "LogisticRegression", "Seeds", "breast_cancer"]
+__all__ = ["Brownian", "LogisticRegression", "Seeds", "breast_cancer", "log_normal"]
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
 
-def _log_normal(x: Array, scale: Array | float = 1.0) -> Array:
+def log_normal(x: Array, scale: Array | float = 1.0) -> Array:
     """log N(x; 0, scale²), elementwise."""
     return -0.5 * (x / scale) ** 2 - jnp.log(scale) - 0.5 * _LOG_2PI
 
@@ -38,27 +38,32 @@ class Brownian(AbstractDensity):
         scales, x = jnp.maximum(jax.nn.softplus(z[:2]), 1e-30), z[2:]
         log_scales = jnp.log(scales)
         # LogNormal in the scale, then its derivative in z, which is the logistic function.
-        log_prior = _log_normal(log_scales, 2.0) - log_scales + jax.nn.log_sigmoid(z[:2])
-        log_walk = _log_normal(jnp.diff(x, prepend=0.0), scales[0])
+        log_prior = log_normal(log_scales, 2.0) - log_scales + jax.nn.log_sigmoid(z[:2])
+        log_walk = log_normal(jnp.diff(x, prepend=0.0), scales[0])
         seen = np.flatnonzero(~np.isnan(BROWNIAN_OBSERVED))
-        log_seen = _log_normal(x[seen] - BROWNIAN_OBSERVED[seen], scales[1])
+        log_seen = log_normal(x[seen] - BROWNIAN_OBSERVED[seen], scales[1])
         return jnp.sum(log_prior) + jnp.sum(log_walk) + jnp.sum(log_seen)
 
 
 class LogisticRegression(AbstractDensity):
-    """Weights w ~ N(0, I), labels y_i = ±1 with probability σ(y_i w·x_i); a constant first feature
-    makes the intercept.
+    """Weights w ~ N(0, scale² I), labels y_i = ±1 with probability σ(y_i w·x_i); a constant first
+    feature makes the intercept.
     """
 
     signed: Float[Array, "rows dim"]
+    scale: float
 
-    def __init__(self, features: Float[np.ndarray, "rows dim"], labels: np.ndarray):
+    def __init__(
+        self, features: Float[np.ndarray, "rows dim"], labels: np.ndarray, scale: float = 1.0
+    ):
+        self.scale = scale
         signs = np.where(np.asarray(labels) > 0, 1.0, -1.0)
         self.signed = jnp.asarray(signs[:, None] * features, dtype=jnp.result_type(float))
 
     def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
         check_shape(z, self.signed.shape[1:], "LogisticRegression")
-        return jnp.sum(jax.nn.log_sigmoid(self.signed @ z)) + jnp.sum(_log_normal(z))
+        log_seen = jnp.sum(jax.nn.log_sigmoid(self.signed @ z))
+        return log_seen + jnp.sum(log_normal(z, self.scale))
 
 
 class Seeds(AbstractDensity):
@@ -79,7 +84,7 @@ class Seeds(AbstractDensity):
         r, n, x1, x2 = SEEDS.T
         logits = a[0] + a[1] * x1 + a[2] * x2 + a[3] * x1 * x2 + b
         log_seen = r * logits - n * jax.nn.softplus(logits) + np.log(special.binom(n, r))
-        log_prior += jnp.sum(_log_normal(a, 10.0)) + jnp.sum(log_effects)
+        log_prior += jnp.sum(log_normal(a, 10.0)) + jnp.sum(log_effects)
         return log_prior + jnp.sum(log_seen)
 
 

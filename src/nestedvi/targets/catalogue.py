@@ -13,22 +13,67 @@ from nestedvi.densities.base import AbstractDensity
 from nestedvi.errors import UnknownNameError
 from nestedvi.targets.bayesian import Brownian, Seeds, breast_cancer
 from nestedvi.targets.classic import Funnel, ManyWell, Rings, TwoMoons, gmm40, ring
+from nestedvi.targets.cox import CoxProcess
+from nestedvi.targets.evidences import EVIDENCES
+from nestedvi.targets.regressions import (
+    HierarchicalCredit,
+    SparseCredit,
+    german_credit,
+    german_credit_raw,
+    german_credit_wide,
+    ionosphere,
+    sonar,
+)
+from nestedvi.targets.volatility import StochasticVolatility
 
-__all__ = ["TARGETS", "Target", "get_target", "rotated"]
+__all__ = ["MEASURED", "TARGETS", "Target", "get_target", "rotated"]
 
 
 @dataclass(frozen=True)
 class Target:
     """A named target: how to build it, its dimension, its log Z and where that number comes
-    from.
+    from. `log_Z` is None where two ways of computing it have not agreed yet.
     """
 
     build: Callable[[], AbstractDensity]
     dim: int
-    log_Z: float
+    log_Z: float | None
     source: str
     about: str
 
+    @property
+    def known_log_Z(self) -> float:
+        """`log_Z`, for what cannot do without it."""
+        if self.log_Z is None:
+            raise ValueError(
+                f"An error of log Z needs its value, which is {self.source} for this target"
+                f" ({self.about}). `nestedvi targets` says which have one."
+            )
+        return self.log_Z
+
+
+def _measured(name: str, build: Callable[[], AbstractDensity], dim: int, about: str) -> Target:
+    """A target whose log Z is what `nestedvi bench evidences` found for it, if it did."""
+    found = EVIDENCES.get(name)
+    if found is None:
+        return Target(build, dim, None, "not measured", about)
+    source = f"auto and bridge sampling, ± {found.stderr:.2g}"
+    return Target(build, dim, found.log_Z, source, about)
+
+
+_CREDIT = "logistic regression on the German credit data"
+_MEASURED: tuple[tuple[str, Callable[[], AbstractDensity], int, str], ...] = (
+    ("german-credit", german_credit, 25, f"{_CREDIT}, standardised"),
+    ("german-credit-raw", german_credit_raw, 25, f"{_CREDIT}, as they are"),
+    ("german-credit-wide", german_credit_wide, 25, f"{_CREDIT}, not centred, a wide prior"),
+    ("german-credit-hierarchical", HierarchicalCredit, 26, f"{_CREDIT}, scale unknown"),
+    ("german-credit-sparse", SparseCredit, 51, f"{_CREDIT}, a scale for each weight"),
+    ("ionosphere", ionosphere, 35, "logistic regression on radar echoes, standardised"),
+    ("sonar", sonar, 61, "logistic regression on sonar echoes, standardised"),
+    ("cox", CoxProcess, 100, "log-Gaussian Cox process on 10 × 10 cells, whitened"),
+    ("volatility", StochasticVolatility, 103, "stochastic volatility of the pound, 100 days"),
+)
+MEASURED = tuple(name for name, *_ in _MEASURED)
 
 TARGETS: dict[str, Target] = {
     "ring": Target(
@@ -58,6 +103,7 @@ TARGETS: dict[str, Target] = {
     "seeds": Target(
         Seeds, 26, -73.406179, "quadrature", "logistic regression with 21 random effects"
     ),
+    **{name: _measured(name, build, dim, about) for name, build, dim, about in _MEASURED},
 }
 
 

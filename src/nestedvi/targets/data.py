@@ -1,10 +1,23 @@
 """Numbers that define targets, frozen: a benchmark whose data moved with a library's generator
-would be another benchmark. Nothing is drawn or fetched here.
+would be another benchmark. Nothing is drawn or fetched here; larger tables are files of the
+package, and `tables/README.md` names their sources and licences.
 """
 
-import numpy as np
+import gzip
+from importlib import resources
 
-__all__ = ["BROWNIAN_OBSERVED", "GMM40_MEANS", "SEEDS"]
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["BROWNIAN_OBSERVED", "GMM40_MEANS", "SEEDS", "load_table"]
+
+
+def load_table(name: str) -> Float[np.ndarray, "rows columns"]:
+    """A table of the package by its name, such as "sonar"."""
+    file = resources.files("nestedvi.targets") / "tables" / f"{name}.csv.gz"
+    text = gzip.decompress(file.read_bytes()).decode()
+    return np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
+
 
 # 40 points drawn once, uniform on the square [−40, 40]².
 # fmt: off

@@ -28,7 +28,7 @@ def known(name: str, turned: bool = False) -> Case:
     target: Target = get_target(name)
     if turned:
         target = rotated(target, 1)
-    return Case(target.build(), {"dim": target.dim}, target.log_Z)
+    return Case(target.build(), {"dim": target.dim}, target.known_log_Z)
 
 
 def gaussians(means: np.ndarray, sds: np.ndarray, weights: np.ndarray) -> Case:

@@ -76,7 +76,7 @@ def draw_figures(
             for name, _, limit in config.targets
         ]
         save_figure(targets_figure(entries), folder / "targets.png")
-        figure = large_k_figure(content["large_k"], TARGETS["ring"].log_Z)
+        figure = large_k_figure(content["large_k"], TARGETS["ring"].known_log_Z)
         save_figure(figure, folder / "large_k.png")
 
 
