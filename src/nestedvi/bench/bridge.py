@@ -1,7 +1,8 @@
 """log Z by bridge sampling (Meng and Wong 1996) from draws of the posterior: a second way that
 shares nothing with the library's samplers. It draws no posterior itself.
 
-Half of the draws fit a Gaussian g. With the other half and as many draws of g,
+Half of the draws fit a proposal g: a Gaussian, in coordinates that a power transformation (Yeo and
+Johnson 2000) made as symmetric as it can. With the other half and as many draws of g,
 
     r ← mean_g[ l / (s_1 l + s_2 r) ] / mean_π[ 1 / (s_1 l + s_2 r) ],    l = γ / g,
 
@@ -14,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
 from scipy import special, stats
+
+from nestedvi.bench.warp import fit_warp
 
 __all__ = ["Bridge", "bridge_sampling"]
 
@@ -47,13 +50,18 @@ def bridge_sampling(
             f"A proposal in {dim} dimensions needs more draws; got {num_chains} chains of {num}."
         )
     to_fit, kept = chains[:, : num // 2].reshape(-1, dim), chains[:, num // 2 :]
+    warp = fit_warp(to_fit)
+    warped = warp.forward(to_fit)
     proposal = stats.multivariate_normal(
-        to_fit.mean(axis=0), np.atleast_2d(np.cov(to_fit.T)), seed=rng
+        warped.mean(axis=0), np.atleast_2d(np.cov(warped.T)), seed=rng
     )
-    drawn = np.reshape(proposal.rvs(kept.shape[0] * kept.shape[1]), (-1, dim))
-    rows = kept.reshape(-1, dim)
-    log_l1 = np.asarray(log_gamma(rows), dtype=float) - proposal.logpdf(rows)
-    log_l2 = np.asarray(log_gamma(drawn), dtype=float) - proposal.logpdf(drawn)
+    drawn = warp.inverse(np.reshape(proposal.rvs(kept.shape[0] * kept.shape[1]), (-1, dim)))
+
+    def log_l(x: np.ndarray) -> np.ndarray:
+        log_g = proposal.logpdf(warp.forward(x)) + warp.log_det(x)
+        return np.asarray(log_gamma(x), dtype=float) - log_g
+
+    log_l1, log_l2 = log_l(kept.reshape(-1, dim)), log_l(drawn)
     if not np.isfinite(log_l1).all():
         raise ValueError(
             f"{np.sum(~np.isfinite(log_l1))} draws of the chains have no finite log density: they"

@@ -81,7 +81,7 @@ def bridge_log_Z(
     chains.
     """
     # Coefficients of a regression may depend on each other, and their scales differ.
-    kernel = NUTS(potential_fn=lambda z: -log_gamma(z), dense_mass=True)
+    kernel = NUTS(potential_fn=lambda z: -log_gamma(z), dense_mass=True, target_accept_prob=0.9)
     mcmc = MCMC(
         kernel,
         num_warmup=min(2000, draws),
