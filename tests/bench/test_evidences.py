@@ -4,6 +4,7 @@ answers.
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -144,3 +145,14 @@ def test_rhat_sees_chains_apart():
     together = rng.normal(size=(8, 500, 1))
     apart = together + np.repeat([[[0.0]], [[2.0]]], 4, axis=0)
     assert bench._rhat(together).max() < 1.02 < 1.3 < bench._rhat(apart).max()
+
+
+def test_chains_start_where_the_density_is(x64):
+    """Never where it is NaN, and near a mode that is far from the given start."""
+
+    def log_gamma(z):
+        return jnp.where(z[:, 0] > 0, jnp.nan, -50 * jnp.sum((z + 1) ** 2, axis=1))
+
+    starts = bench._starts(jax.random.key(0), log_gamma, np.array([40.0, 0.0]))
+    assert starts.shape == (4, 2) and len(np.unique(starts, axis=0)) == 4
+    assert np.abs(starts + 1).max() < 0.5
