@@ -95,5 +95,5 @@ def test_heavy_tails_are_not_passed_over():
         )
     assert posterior.khat > 0.7
     assert any(re.search(r"k̂ = .* > 0.7", sentence) for sentence in posterior.diagnosis)
-    said = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
-    assert tuple(said) == posterior.diagnosis
+    messages = [str(w.message) for w in caught if issubclass(w.category, nvi.NestedviWarning)]
+    assert tuple(messages) == posterior.diagnosis

@@ -8,9 +8,8 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.inference.frozen import as_sampler, freeze, spread_betas
-from nestedvi.smc.guides import MAX_LEVELS, Plan, Tuned
-from nestedvi.smc.moves import HamiltonianMove
-from nestedvi.smc.tempering import follow, tempering
+from nestedvi.smc.population import HamiltonianMove
+from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tuned, follow, tempering
 from tests.helpers.three_modes import three_modes
 
 pytestmark = pytest.mark.slow

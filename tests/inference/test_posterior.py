@@ -38,9 +38,9 @@ def test_an_expectation_and_its_error_against_many_posteriors():
 
     found = [once() for _ in range(200)]
     seen = np.std([f.mean for f in found], axis=0, ddof=1)
-    said = np.sqrt(np.mean([f.stderr**2 for f in found], axis=0))
+    reported = np.sqrt(np.mean([f.stderr**2 for f in found], axis=0))
     # The linearisation is low by about a tenth at ten batches.
-    assert np.all(np.abs(said / seen - 1) < 5 * np.sqrt(1 / 400) + 0.1)
+    assert np.all(np.abs(reported / seen - 1) < 5 * np.sqrt(1 / 400) + 0.1)
     assert np.all(0.31 < seen[0] < 0.35)
 
 
@@ -81,9 +81,9 @@ def test_a_tail_that_cannot_be_fitted_does_not_hide_another(key):
     assert posterior.khat > 0.7 and "dominate" in posterior.diagnosis[0]
 
 
-def test_rounding_that_hides_the_answer_is_said():
-    said = make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.01)).diagnosis
-    assert any("single precision rounds it to 0.24" in sentence for sentence in said)
+def test_rounding_that_hides_the_answer_is_reported():
+    diagnosis = make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.01)).diagnosis
+    assert any("single precision rounds it to 0.24" in sentence for sentence in diagnosis)
     assert make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.3)).diagnosis == ()
 
 

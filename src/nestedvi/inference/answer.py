@@ -1,4 +1,5 @@
-"""What a way of answering must give: weighted particles of a density on vectors and its log Z.
+"""What a way of answering must give: weighted particles of a density on vectors and its log Z, and
+how they came about, batch by batch and level by level.
 
 `sample` turns the user's model into such a density and the answer back into the user's sites; the
 rows of `nestedvi methods` and every other way of answering stand behind the one type below. Nothing
@@ -13,18 +14,28 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, LogWeights
 from nestedvi.densities.base import AbstractDensity
-from nestedvi.inference.trace import Trace
 from nestedvi.methods import Method
+from nestedvi.particles.weights import normalise
 from nestedvi.storage.stages import KeptStages
 
-__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
+__all__ = [
+    "Answer",
+    "AnswerFunction",
+    "Cost",
+    "LevelTrace",
+    "PriorDraws",
+    "Request",
+    "Trace",
+    "weight_curve",
+]
 
 T = TypeVar("T")
 _PIECE = 500
+_POINTS = 101
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
 
@@ -37,6 +48,52 @@ class Cost(NamedTuple):
     learning: float
     sampling: float
     values: float
+
+
+class LevelTrace(NamedTuple):
+    """One batch's levels: β where the path has temperatures, and the ESS of each level's weights as
+    a share of its particles.
+    """
+
+    beta: Float[np.ndarray, " levels"] | None
+    ess_share: Float[np.ndarray, " levels"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists."""
+        beta = None if self.beta is None else [float(x) for x in self.beta]
+        return {"beta": beta, "ess_share": [float(x) for x in self.ess_share]}
+
+
+class Trace(NamedTuple):
+    """What every batch estimated, how many first draws its particles descend from, its levels, and
+    how unequal the weights of all first draws are: the share of weight that the largest i/100 of
+    them carry.
+    """
+
+    log_Z: Float[np.ndarray, " batches"]
+    num_ancestors: Int[np.ndarray, " batches"]
+    levels: tuple[LevelTrace, ...] = ()
+    weight_share: Float[np.ndarray, " points"] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for a file."""
+        return {
+            "batches": {
+                "log_Z": [float(x) for x in self.log_Z],
+                "num_ancestors": [int(x) for x in self.num_ancestors],
+            },
+            "levels": [level.to_dict() for level in self.levels],
+            "weight_share": None
+            if self.weight_share is None
+            else [float(x) for x in self.weight_share],
+        }
+
+
+def weight_curve(log_w: Any) -> Float[np.ndarray, " points"]:
+    """The share of all weight that the largest i/100 of the draws carry, i = 0 … 100."""
+    w_bar = np.sort(np.asarray(normalise(np.asarray(log_w, np.float64))))[::-1]
+    at = np.arange(len(w_bar) + 1) / len(w_bar)
+    return np.interp(np.linspace(0, 1, _POINTS), at, np.concatenate([[0.0], np.cumsum(w_bar)]))
 
 
 class Answer(NamedTuple):

@@ -8,10 +8,8 @@ import jax.numpy as jnp
 from nestedvi._types import Key
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.inference.answer import Answer, Request
-from nestedvi.inference.batches import answer_from_runs, run_batches
-from nestedvi.inference.coordinates import in_units_of
-from nestedvi.inference.search import search, unfinished
-from nestedvi.inference.trace import trace_runs
+from nestedvi.inference.batches import answer_from_runs, run_batches, trace_runs
+from nestedvi.inference.search import in_units_of, search, unfinished
 from nestedvi.methods import build, get_method
 from nestedvi.sampler.checks import support_warnings
 from nestedvi.smc.tempering import Plan

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
+from nestedvi.densities.base import log_values
 from nestedvi.errors import DensityError
-from nestedvi.fitting.draws import log_values
 from nestedvi.randomness import generator
 
 __all__ = ["RunawayError", "check_width", "settle"]
@@ -90,8 +90,8 @@ def settle(
         nonlocal values
         values += len(points)
         with np.errstate(over="ignore"):
-            found = log_values(target, points.astype(dtype))
-        return np.nan_to_num(found, nan=-np.inf, neginf=-np.inf)
+            log_density = log_values(target, points.astype(dtype))
+        return np.nan_to_num(log_density, nan=-np.inf, neginf=-np.inf)
 
     # Medians, which heavy but proper tails leave alone; from where the particles began, so that
     # drifting away is growth too.
