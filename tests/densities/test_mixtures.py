@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 from scipy import stats
 
 import nestedvi as nvi
@@ -12,7 +11,6 @@ from nestedvi.densities.gaussian import CorrelatedMixture
 from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture, StudentProducts
 from tests.helpers.draws import check_draws
 
-pytestmark = pytest.mark.usefixtures("x64")
 POINT = np.array([0.7, -1.2])
 MEANS = np.array([[0.5, -1.0, 0.0], [-0.6, 0.4, 2.0]])
 ROOTS = np.array(
@@ -23,6 +21,7 @@ ROOTS = np.array(
 )
 
 
+@pytest.mark.usefixtures("x64")
 def test_experts():
     density = Mixture(
         [nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)],
@@ -39,11 +38,13 @@ def test_experts():
     )
 
 
+@pytest.mark.usefixtures("x64")
 def test_weights_may_be_whole_numbers(key):
     one = CorrelatedMixture(np.zeros((2, 2)), np.stack([np.eye(2)] * 2), [0, 0])
     assert Mixture((one, one), [0, 0]).sample(key).shape == one.sample(key).shape == (2,)
 
 
+@pytest.mark.usefixtures("x64")
 def test_a_scale_mixture():
     density = ScaleMixture(2, (0.5, 4.0))
     expected = np.log(0.5 * sum(stats.norm(0, s).pdf(POINT).prod() for s in (0.5, 4.0)))
@@ -56,8 +57,8 @@ def test_density_is_that_of_its_parts(x64):
     z = np.random.default_rng(0).normal(size=(20, 3)) * 3
     expected = 0.0
     for mean, root, weight in zip(MEANS, ROOTS, (0.3, 0.7), strict=True):
-        normal = scipy.stats.multivariate_normal(mean, root @ root.T).pdf(z)
-        student = scipy.stats.multivariate_t(mean, root @ root.T, df=4).pdf(z)
+        normal = stats.multivariate_normal(mean, root @ root.T).pdf(z)
+        student = stats.multivariate_t(mean, root @ root.T, df=4).pdf(z)
         expected = expected + weight * (0.8 * normal + 0.2 * student)
     got = jax.vmap(density.log_gamma)(jnp.asarray(z))
     np.testing.assert_allclose(got, np.log(expected), rtol=1e-10)
@@ -69,8 +70,8 @@ def test_draws_are_of_the_density(x64, key):
     draws = np.asarray(jax.vmap(density.sample)(jax.random.split(key, 20_000)))
     square = np.sum(np.linalg.solve(ROOTS[0], (draws - MEANS[0]).T) ** 2, axis=0)
     for radius in (0.5, 2.0, 4.0):
-        normal = scipy.stats.chi2(3).cdf(radius**2)
-        student = scipy.stats.f(3, 3).cdf(radius**2 / 3)
+        normal = stats.chi2(3).cdf(radius**2)
+        student = stats.f(3, 3).cdf(radius**2 / 3)
         share = 0.5 * normal + 0.5 * student
         assert abs(np.mean(square < radius**2) - share) < 5 * np.sqrt(share * (1 - share) / 20_000)
 
@@ -91,9 +92,7 @@ def products(freedom):
 def test_the_density_of_products_is_that_of_their_coordinates(x64):
     density = products(2)
     z = np.random.default_rng(0).normal(size=(20, 3)) * 3
-    factors = [
-        scipy.stats.t(2, m, s).pdf(z).prod(axis=1) for m, s in zip(MEANS, SCALES, strict=True)
-    ]
+    factors = [stats.t(2, m, s).pdf(z).prod(axis=1) for m, s in zip(MEANS, SCALES, strict=True)]
     expected = np.log(0.3 * factors[0] + 0.7 * factors[1])
     np.testing.assert_allclose(jax.vmap(density.log_gamma)(jnp.asarray(z)), expected, rtol=1e-10)
     np.testing.assert_allclose(density.log_prob_many(z), expected, rtol=1e-10)
@@ -107,7 +106,7 @@ def test_draws_of_products_are_of_the_density(x64, key, many):
     if not many:
         draws = jax.vmap(density.sample)(jax.random.split(key, num))
     for place in (-3.0, 0.0, 2.0):
-        parts = [scipy.stats.t(1, m, s).cdf(place) for m, s in zip(MEANS, SCALES, strict=True)]
+        parts = [stats.t(1, m, s).cdf(place) for m, s in zip(MEANS, SCALES, strict=True)]
         share = 0.3 * parts[0] + 0.7 * parts[1]
         below = np.mean(np.asarray(draws) < place, axis=0)
         assert np.all(np.abs(below - share) < 5 * np.sqrt(share * (1 - share) / num))

@@ -25,16 +25,16 @@ SEEN = np.array([True, False])
 
 def test_arrays_are_copied_and_others_are_left_alone():
     x = np.zeros(2)
-    (found,) = readings((x, 3, None), {"name": "text"})
+    (arguments,) = readings((x, 3, None), {"name": "text"})
     x[:] = 7.0
-    assert found.args[0].tolist() == [0.0, 0.0]
-    assert found.args[1:] == (3, None) and found.kwargs == {"name": "text"}
+    assert arguments.args[0].tolist() == [0.0, 0.0]
+    assert arguments.args[1:] == (3, None) and arguments.kwargs == {"name": "text"}
 
 
 def test_a_series_is_an_array_with_missing_entries_as_nan():
-    found = next(readings((pd.Series([1.5, 2.5]),), {"n": pd.Series([1, None], dtype="Int64")}))
-    assert isinstance(found.args[0], np.ndarray) and found.args[0].tolist() == [1.5, 2.5]
-    np.testing.assert_array_equal(found.kwargs["n"], [1.0, np.nan])
+    arguments = next(readings((pd.Series([1.5, 2.5]),), {"n": pd.Series([1, None], dtype="Int64")}))
+    assert isinstance(arguments.args[0], np.ndarray) and arguments.args[0].tolist() == [1.5, 2.5]
+    np.testing.assert_array_equal(arguments.kwargs["n"], [1.0, np.nan])
 
 
 def test_a_frame_is_a_matrix_or_columns_or_itself():

@@ -18,10 +18,10 @@ def test_bulk_is_the_scatter_of_a_t_distribution(key):
     noise = jax.random.normal(key_normal, (40_000, 2)) / jnp.sqrt(
         jax.random.chisquare(key_gamma, 3, (40_000, 1)) / 3
     )
-    found = bulk_root(5.0 + noise @ root.T)
+    bulk = bulk_root(5.0 + noise @ root.T)
     # Every entry's standard error is under 2 % of the larger variance.
-    np.testing.assert_allclose(found @ found.T, root @ root.T, atol=5 * 0.02 * 5)
-    assert np.linalg.norm(np.cov((noise @ root.T).T)) > 2 * np.linalg.norm(found @ found.T)
+    np.testing.assert_allclose(bulk @ bulk.T, root @ root.T, atol=5 * 0.02 * 5)
+    assert np.linalg.norm(np.cov((noise @ root.T).T)) > 2 * np.linalg.norm(bulk @ bulk.T)
 
 
 def test_bulk_turns_with_the_particles(key):

@@ -11,17 +11,17 @@ from nestedvi.fitting.mixtures import fit_mixture, stack_mixture
 def test_a_mixture_finds_separate_modes(key):
     modes = nvi.targets.ring()
     z = jax.vmap(modes.sample)(jax.random.split(key, 4000))
-    found = fit_mixture(jax.random.key(1), z, 16)
+    fitted = fit_mixture(jax.random.key(1), z, 16)
     share = np.zeros(8)
     distance = np.linalg.norm(
-        np.asarray(nvi.targets.ring_modes())[:, None] - np.asarray(found.means), axis=2
+        np.asarray(nvi.targets.ring_modes())[:, None] - np.asarray(fitted.means), axis=2
     )
-    np.add.at(share, distance.argmin(axis=0), np.exp(found.log_weights))
+    np.add.at(share, distance.argmin(axis=0), np.exp(fitted.log_weights))
     # Every mode has its share, and the whole fits as well as the truth does: KL within its own
     # error.
     np.testing.assert_allclose(share, 1 / 8, atol=0.03)
     fresh = jax.vmap(modes.sample)(jax.random.split(jax.random.key(2), 4000))
-    log_ratio = jax.vmap(modes.log_gamma)(fresh) - modes.log_Z - jax.vmap(found.log_gamma)(fresh)
+    log_ratio = jax.vmap(modes.log_gamma)(fresh) - modes.log_Z - jax.vmap(fitted.log_gamma)(fresh)
     assert -0.02 < float(log_ratio.mean()) < 0.1
 
 

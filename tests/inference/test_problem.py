@@ -48,8 +48,8 @@ def test_a_model_is_a_density_on_unconstrained_coordinates(x64):
     problem = make_problem(coin, model_args=(FLIPS,))
     p = 1 / (1 + np.exp(-0.4))
     expected = stats.beta(2.0, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
-    found = problem.density.log_gamma(jnp.array([0.4]))
-    np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+    value = problem.density.log_gamma(jnp.array([0.4]))
+    np.testing.assert_allclose(value, expected + np.log(p * (1 - p)), rtol=1e-10)
     sites = problem.finish(jnp.array([0.4]))
     np.testing.assert_allclose([sites["p"], sites["odds"]], [p, p / (1 - p)], rtol=1e-10)
     assert problem.prior is not None and problem.remarks == ()
@@ -75,8 +75,8 @@ def test_scalars_of_a_model_are_data_and_sizes_are_not(x64):
     p = 1 / (1 + np.exp(-0.4))
     for problem, a in ((one, 2.0), (two, 3.0)):
         expected = stats.beta(a, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
-        found = problem.density.log_gamma(jnp.array([0.4]))
-        np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+        value = problem.density.log_gamma(jnp.array([0.4]))
+        np.testing.assert_allclose(value, expected + np.log(p * (1 - p)), rtol=1e-10)
 
     def sized(num, y):
         z = numpyro.sample("z", dist.Normal(jnp.zeros(num), 1.0))

@@ -158,8 +158,8 @@ def test_a_browser_shows_every_figure_whole(tmp_path):
         timeout=120,
         check=False,
     )
-    (found,) = re.findall(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
-    seen = json.loads(found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    (text,) = re.findall(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
+    seen = json.loads(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     assert {(look["page"], look["width"]) for look in seen} == {
         (page, width) for page in pages for width in (390, 1280)
     }

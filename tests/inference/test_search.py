@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.inference.answer import Answer, Request
-from nestedvi.inference.runaway import RunawayError
-from nestedvi.inference.search import check_mass, first_coordinates, in_units_of, search, unfinished
+from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.inference.answer import Request, unfinished
+from nestedvi.inference.search import (
+    RunawayError,
+    check_mass,
+    check_width,
+    first_coordinates,
+    search,
+    settle,
+)
 from nestedvi.smc.tempering import Plan
-
-pytestmark = pytest.mark.slow
 
 IMPROPER = {
     "flat in one of ten": (10, 0, lambda z: -0.5 * jnp.sum(z[1:] ** 2)),
@@ -37,6 +42,8 @@ PROPER = {
     ),
 }
 TARGET = nvi.DiagonalNormal(jnp.array([3.0, -1.0]), jnp.array([0.5, 2.0]))
+UNITS = np.array([1.0, 100.0])
+NAMES = ("slope", "level")
 
 
 def place(key, log_gamma, dim, prior=None):
@@ -48,6 +55,7 @@ def place(key, log_gamma, dim, prior=None):
     return z.mean(axis=0), z.std(axis=0), unfinished(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", IMPROPER)
 def test_mass_that_runs_away_is_seen(case, key):
     dim, coordinate, log_gamma = IMPROPER[case]
@@ -59,20 +67,23 @@ def test_mass_that_runs_away_is_seen(case, key):
     assert float(after) > 30 * float(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROPER)
 def test_wide_is_not_improper(case, key):
     """The spread is right to a half, enough for a sampler to start from, also where the first
     search was far too narrow.
     """
     dim, spread, log_gamma = PROPER[case]
-    _, found, diagnosis = place(key, log_gamma, dim)
-    assert diagnosis == () and (abs(found / spread - 1) < 0.5).all(), found
+    _, width, diagnosis = place(key, log_gamma, dim)
+    assert diagnosis == () and (abs(width / spread - 1) < 0.5).all(), width
 
 
+@pytest.mark.slow
 def test_a_cauchy_is_proper(key):
     assert np.isfinite(place(key, lambda z: -jnp.sum(jnp.log1p(z**2)), 2)[1]).all()
 
 
+@pytest.mark.slow
 def test_a_collapse_is_not_called_no_mass(key):
     with pytest.raises(
         nvi.errors.DensityError, match=r"all particles on one point.*grows without bound"
@@ -80,6 +91,7 @@ def test_a_collapse_is_not_called_no_mass(key):
         place(key, lambda z: 0.1 * jnp.sum(z**2), 2)
 
 
+@pytest.mark.slow
 def test_the_prior_says_where_to_look(key):
     """exp(−((z − 500)/0.01)²/2) with a prior of its own place and size."""
 
@@ -92,6 +104,7 @@ def test_the_prior_says_where_to_look(key):
         place(key, lambda z: jnp.nan * z[0], 1, prior)
 
 
+@pytest.mark.slow
 def test_the_search_finds_place_and_size(key):
     """Mean and spread of the target, to a fifth: good enough to start learning from."""
     loc, scale = np.array([3.0, -20.0, 0.5]), np.array([0.1, 4.0, 1.0])
@@ -141,17 +154,6 @@ def test_a_vague_prior_gives_way_to_what_the_data_make_likely(key):
     np.testing.assert_allclose(there.map.matrix, [1e6, 1e6], rtol=0.15)
 
 
-def test_units_of_particles_make_them_unit_wide(key, x64):
-    start = first_coordinates(key, Request(TARGET, 2))
-    z = jax.vmap(TARGET.sample)(jax.random.split(key, 5000))
-    target = in_units_of(start, z, width=2.0)
-    u = (z - target.map.shift) / target.map.matrix
-    np.testing.assert_allclose(jnp.std(u, axis=0), [2.0, 2.0], rtol=1e-6)
-    np.testing.assert_allclose(jnp.mean(u, axis=0), [0.0, 0.0], atol=1e-6)
-    expected = TARGET.log_gamma(z[0]) + jnp.sum(jnp.log(target.map.matrix))
-    np.testing.assert_allclose(target.log_gamma(u[0]), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("finite", "spread", "has_prior", "match"),
     [
@@ -171,7 +173,43 @@ def test_mass_is_no_error():
     check_mass(True, np.array([[-1.0, 1.0], [1.0, -1.0]]), False)
 
 
-@pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.9, False)])
-def test_particles_that_account_for_less_than_the_modes(share, warned):
-    answer = Answer(np.zeros((10, 2)), np.zeros(10), float(np.log(share)), 0.01)
-    assert bool(missed_modes(0.0, answer)) == warned
+def target(log_gamma):
+    return Pullback(nvi.Density(log_gamma), AffineMap(jnp.zeros(2), jnp.asarray(UNITS)))
+
+
+def normal(key):
+    return jax.random.normal(key, (1000, 2))
+
+
+def test_a_proper_density_settles(key):
+    """Particles of the density itself stay as wide as they are, to a quarter."""
+    z, values = settle(key, target(lambda z: -0.5 * jnp.sum((z / UNITS) ** 2)), normal(key), NAMES)
+    assert z.shape == (500, 2) and values % 500 == 0
+    np.testing.assert_allclose(z.std(axis=0), [1.0, 1.0], rtol=0.25)
+
+
+def test_a_flat_direction_is_refused_by_name_in_the_users_units(key):
+    with pytest.raises(RunawayError, match="particles keep spreading along level") as error:
+        settle(key, target(lambda z: -0.5 * z[0] ** 2), normal(key), NAMES)
+    before, after = re.search(r"width (\S+), then (\S+) and", str(error.value)).groups()
+    assert 30 < float(before) < 200 and float(after) > 30 * float(before)
+
+
+def test_a_proper_density_settles_however_wide_it_is(key):
+    """N(0, 10⁵² I), whose width is 26 orders of magnitude above what particles begin with."""
+    z, _ = settle(key, target(lambda z: -0.5 * jnp.sum((z / 1e26) ** 2)), normal(key), NAMES)
+    np.testing.assert_allclose(z.std(axis=0) * UNITS, [1e26, 1e26], rtol=0.3)
+
+
+def test_an_overflow_is_no_end_of_a_flat_direction(key):
+    """The squares of a flat ridge overflow at 10¹⁹, which looks like a border."""
+    ridge = target(lambda z: -0.5 * (z[0] - z[1] / 100) ** 2 - 0.0 * jnp.sum(z**2))
+    with pytest.raises(RunawayError, match="particles keep spreading along"):
+        settle(key, ridge, normal(key), NAMES)
+
+
+def test_astronomic_widths_are_refused_without_moves():
+    z = np.array([[0.0, 0.0], [1e12, 1.0]])
+    with pytest.raises(RunawayError, match="along slope"):
+        check_width(target(lambda z: 0.0), z, NAMES)
+    check_width(target(lambda z: 0.0), z / 1e9, NAMES)

@@ -19,10 +19,16 @@ from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.covariances import whiten
 from nestedvi.fitting.importance import base_at_modes, products_at_modes
 from nestedvi.fitting.modes import Modes, search_modes, slopes
-from nestedvi.inference.answer import Answer, Cost, Request
-from nestedvi.inference.batches import answer_from_followed
+from nestedvi.inference.answer import (
+    Answer,
+    Cost,
+    Request,
+    answer_from_followed,
+    missed_modes,
+    unfinished,
+)
 from nestedvi.inference.exact import exactly
-from nestedvi.inference.search import missed_modes, search, unfinished
+from nestedvi.inference.search import search
 from nestedvi.particles.weights import khat
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
