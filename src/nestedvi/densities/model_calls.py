@@ -82,6 +82,13 @@ class Arguments(NamedTuple):
                 kwargs[place] = value
         return Arguments(tuple(args), kwargs)
 
+    def copied(self) -> "Arguments":
+        """The same with new arrays of NumPy: some versions of JAX remember an array that a function
+        closes over in the precision that it was first seen in.
+        """
+        copies = jax.tree.map(lambda x: x.copy() if type(x) is np.ndarray else x, tuple(self))
+        return Arguments(*copies)
+
     def scalars(self, run: Callable[["Arguments"], Any]) -> tuple[int | str, ...]:
         """Places of the scalars that `run` does not need to know: all, or those that are no
         integers, or none.

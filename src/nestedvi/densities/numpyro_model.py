@@ -121,7 +121,7 @@ class NumpyroModel(AbstractDensity):
             exactly = Exactly(model, unmasked, {name: z[name] for name in self.exact})
             # Extreme values are the sampler's business: they have no mass, and are no error.
             with validation_enabled(False):
-                return -potential_energy(exactly, *arguments, z)
+                return -potential_energy(exactly, *arguments.copied(), z)
 
         def constrain(arguments: Arguments, z: Sites) -> Sites:
             with validation_enabled(False):
