@@ -30,17 +30,8 @@ test-all: lint types
 
 # On a machine with a GPU, in the Python that has a JAX for it: it sets nothing up, tests of extras that are missing are
 # skipped, and the log is a result.
-GPU_LOG := results/gpu/test.log
-test-gpu: SHELL := /bin/bash
-test-gpu: export JAX_PLATFORMS := cuda,cpu
-test-gpu: export XLA_PYTHON_CLIENT_PREALLOCATE := false
-test-gpu: export PYTHONPATH := src
 test-gpu:
-	mkdir -p $(dir $(GPU_LOG))
-	set -o pipefail; { echo "make test-gpu"; \
-	  $(PYTHON) -c "import platform, jax; print('python', platform.python_version(), 'jax', jax.__version__, jax.devices())" && \
-	  $(PYTHON) -m pytest $$($(PYTHON) -c "import xdist; print('-n 4 --dist loadfile')" 2>/dev/null) -m 'not slow' -p no:cacheprovider; \
-	} 2>&1 | tee $(GPU_LOG)
+	$(PYTHON) tools/gpu_tests.py --log results/gpu/test.log
 
 # The built package in empty environments: lowest versions, and newest ones under every Python here. Needs a package index.
 test-versions: $(STAMP)

@@ -75,7 +75,7 @@ def batches(num_devices: int, size: float) -> tuple[Callable[[], Any], int]:
     import jax
 
     import nestedvi as nvi
-    from nestedvi.inference.batches import run_batches
+    from nestedvi.inference.by_method import run_batches
 
     sampler = build(jax.random.key(0), 8, dim=16, hidden=int(64 * size))
     mesh = nvi.devices.mesh(batches=num_devices)

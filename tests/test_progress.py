@@ -1,11 +1,15 @@
-"""The terminal's view of a training."""
+"""The terminal's view of a training, and of the stages of an answer: reported as they end, timed by
+name, and closed however the block ends.
+"""
 
 import io
 
+import jax
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
-from nestedvi.progress import ProgressBar, Silent, Stretch, as_reporter
+from nestedvi.progress import ProgressBar, Silent, Stages, Stretch, as_reporter
 
 
 def test_the_bar_shows_numbers_and_ends():
@@ -75,3 +79,44 @@ def test_stretches_add_up_to_the_whole():
         ("start", 100, 40),
         ("update", 100, {"steps_per_second": 3.0}),
     ]
+
+
+class Listener:
+    def __init__(self):
+        self.events = []
+
+    def start(self, total, done):
+        self.events.append(("start", done))
+
+    def update(self, done, *, steps_per_second, **measures):
+        self.events.append((done, measures))
+
+    def stop(self):
+        self.events.append("stop")
+
+
+def test_stages_are_reported_and_timed():
+    listener = Listener()
+    with Stages(listener) as stages:
+        stages.begin("search")
+        stages.done(log_Z=1)
+        stages.begin("run")
+        stages.begin("search")
+    assert listener.events == [("start", 0), (1, {"log_Z": 1.0}), "stop"]
+    assert set(stages.timings) == {"search", "run", "compilation"}
+    assert min(stages.timings.values()) >= 0
+
+
+def test_compilation_is_timed():
+    with Stages(False) as stages:
+        stages.begin("search")
+        jax.jit(lambda x: jnp.sin(x) + 12.25).lower(jnp.ones(7)).compile()
+    assert 0 < stages.timings["compilation"] <= stages.timings["search"]
+
+
+def test_the_display_ends_with_an_error_too():
+    listener = Listener()
+    with pytest.raises(RuntimeError, match="halfway"), Stages(listener) as stages:
+        stages.begin("search")
+        raise RuntimeError("halfway")
+    assert listener.events[-1] == "stop" and "search" in stages.timings

@@ -1,11 +1,15 @@
-"""What a user sees while one training runs: step, log Ẑ, ESS, steps per second, time left.
+"""What a user sees while a training or an answer runs: step or stage, log Ẑ, ESS, steps per second,
+time left.
 
-A training reports to a `Reporter`; many trainings in one display are `grid.progress`. It only
-shows: nothing here decides how a training goes on.
+A training reports to a `Reporter`, and so does an answer in stages; many trainings in one display
+are `grid.progress`. It only shows and times: nothing here decides how a run goes on.
 """
 
+import time
+from functools import cache
 from typing import Any, Protocol
 
+import jax.monitoring
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,7 +20,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressBar", "Reporter", "Silent", "Stretch", "as_reporter", "status_text"]
+__all__ = ["ProgressBar", "Reporter", "Silent", "Stages", "Stretch", "as_reporter", "status_text"]
+
+# What a display shows as the whole of an answer's stages; most need fewer.
+_MOST_STAGES = 8
 
 
 class Reporter(Protocol):
@@ -117,3 +124,63 @@ class Stretch:
 
     def stop(self) -> None:
         self._whole.stop()
+
+
+class _Compiler:
+    """Counts the seconds that XLA compiles, in this process, from its first use on."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.seconds += duration_secs
+
+
+@cache
+def _compiler() -> _Compiler:
+    return _Compiler()
+
+
+class Stages:
+    """The display ends with the block, however that ends. How many stages there will be is not
+    known: it is said which one is under way.
+    """
+
+    def __init__(self, progress: Any):
+        self._reporter, self._count, self._name = as_reporter(progress), 0, ""
+        self._seconds: dict[str, float] = {}
+
+    def __enter__(self) -> "Stages":
+        self._began, self._compiled = time.perf_counter(), _compiler().seconds
+        self._reporter.start(_MOST_STAGES, 0)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._close()
+        self._reporter.stop()
+
+    def _close(self) -> None:
+        if self._name:
+            spent = time.perf_counter() - self._since
+            self._seconds[self._name] = self._seconds.get(self._name, 0.0) + spent
+            self._name = ""
+
+    def begin(self, name: str) -> None:
+        """The next stage."""
+        self._close()
+        self._name, self._since = name, time.perf_counter()
+
+    def done(self, **measures: Any) -> None:
+        """One more stage is done, with what it measured."""
+        self._count += 1
+        rate = self._count / (time.perf_counter() - self._began)
+        measures = {name: float(x) for name, x in measures.items()}
+        self._reporter.update(self._count, steps_per_second=rate, **measures)
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds of every stage so far, and those of them that were compilation."""
+        self._close()
+        return {**self._seconds, "compilation": _compiler().seconds - self._compiled}

@@ -4,6 +4,7 @@ import json
 
 import nestedvi as nvi
 from nestedvi.cli.main import app
+from nestedvi.inference.sample import ABOUT, ANSWERS
 from tests.helpers.command_line import RUNNER
 
 
@@ -28,7 +29,9 @@ def test_tables_fit_80_columns(command, monkeypatch):
 
 
 def test_methods_as_json():
-    rows = json.loads(RUNNER.invoke(app, ["methods", "--json"]).output)["rows"]
+    content = json.loads(RUNNER.invoke(app, ["methods", "--json"]).output)
+    rows = content["rows"]
+    assert content["ways"] == [{"id": name, "about": ABOUT[name]} for name in ANSWERS]
     assert [row["id"] for row in rows] == list(nvi.METHODS)
     by_id = {row["id"]: row for row in rows}
     assert by_id["nvir-star"] == {

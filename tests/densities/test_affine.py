@@ -1,12 +1,13 @@
 """An affine change of coordinates: densities against SciPy, and the same log Z on both sides."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.affine import Affine, AffineMap, Pullback
+from nestedvi.densities.affine import Affine, AffineMap, Pullback, in_units_of
 from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -51,3 +52,15 @@ def test_a_pullback_undoes_the_image():
     np.testing.assert_allclose(ahead.log_gamma(POINT), part.log_gamma(POINT), rtol=1e-12)
     with pytest.raises(ValueError, match=r"Pullback scores particles of shape \(2,\)"):
         pulled.log_gamma(np.zeros(3))
+
+
+def test_units_of_particles_make_them_unit_wide(key):
+    gaussian = nvi.DiagonalNormal(jnp.array([3.0, -1.0]), jnp.array([0.5, 2.0]))
+    start = Pullback(gaussian, AffineMap(jnp.zeros(2), jnp.ones(2)))
+    z = jax.vmap(gaussian.sample)(jax.random.split(key, 5000))
+    target = in_units_of(start, z, width=2.0)
+    u = (z - target.map.shift) / target.map.matrix
+    np.testing.assert_allclose(jnp.std(u, axis=0), [2.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(jnp.mean(u, axis=0), [0.0, 0.0], atol=1e-6)
+    expected = gaussian.log_gamma(z[0]) + jnp.sum(jnp.log(target.map.matrix))
+    np.testing.assert_allclose(target.log_gamma(u[0]), expected, rtol=1e-5)

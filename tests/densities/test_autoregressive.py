@@ -26,8 +26,8 @@ def some(key, wide, dim=2):
         ],
     )
     # Small slopes: widths that grow exponentially would leave any grid.
-    settings = jax.scipy.special.logit(jnp.asarray(wide)), 0.2 * density.rule
-    return eqx.tree_at(lambda d: (d.wide_logit, d.rule), density, settings)
+    settings = jax.scipy.special.logit(jnp.asarray(wide)), 0.2 * density.scale_slopes
+    return eqx.tree_at(lambda d: (d.wide_logit, d.scale_slopes), density, settings)
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.3])
@@ -64,7 +64,9 @@ def test_a_width_that_grows_along_another_coordinate_goes_on_beyond_the_data(key
     e^{-6} of that at 0.
     """
     density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
-    density = eqx.tree_at(lambda d: d.rule, density, density.rule.at[1, 0, 0].set(1.0))
+    density = eqx.tree_at(
+        lambda d: d.scale_slopes, density, density.scale_slopes.at[1, 0, 0].set(1.0)
+    )
 
     def at(y0, y1):
         return float(density.log_core(jnp.array([y0, y1])) - density.log_core(jnp.array([y0, 0.0])))
@@ -78,9 +80,9 @@ def test_place_and_width_are_those_of_two_experts_together(key):
     add, places are weighted by them. The density of y_2 around that place, in units of that width,
     is the same for every y_1."""
     density = AutoregressiveMixture(jax.random.normal(key, (500, 2)), key=key)
-    rule = density.rule.at[1, 0].set(jnp.array([0.5, 0.0, 1.0]))
-    bias = density.rule_bias.at[1].set(jnp.array([0.0, 2.0, 0.0]))
-    density = eqx.tree_at(lambda d: (d.rule, d.rule_bias), density, (rule, bias))
+    slopes = density.scale_slopes.at[1, 0].set(jnp.array([0.5, 0.0, 1.0]))
+    bias = density.scale_bias.at[1].set(jnp.array([0.0, 2.0, 0.0]))
+    density = eqx.tree_at(lambda d: (d.scale_slopes, d.scale_bias), density, (slopes, bias))
 
     def standardised(y_1, s):
         prior, likelihood = np.exp(-y_1), np.exp(-y_1) * np.exp(y_1)

@@ -1,5 +1,6 @@
-"""Densities made of densities, against SciPy."""
+"""Mixtures of unlike parts, of many widths and with Student tails, against SciPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,13 +8,20 @@ from scipy import stats
 
 import nestedvi as nvi
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture, StudentProducts
 from tests.helpers.draws import check_draws
 
-pytestmark = pytest.mark.usefixtures("x64")
 POINT = np.array([0.7, -1.2])
+MEANS = np.array([[0.5, -1.0, 0.0], [-0.6, 0.4, 2.0]])
+ROOTS = np.array(
+    [
+        [[0.9, 0.0, 0.0], [0.3, 0.7, 0.0], [0.1, -0.2, 1.1]],
+        [[1.2, 0.0, 0.0], [-0.4, 0.8, 0.0], [0.0, 0.3, 0.6]],
+    ]
+)
 
 
+@pytest.mark.usefixtures("x64")
 def test_experts():
     density = Mixture(
         [nvi.DiagonalNormal(jnp.zeros(2), 1.0), nvi.DiagonalNormal(jnp.full(2, 3.0), 2.0)],
@@ -30,13 +38,80 @@ def test_experts():
     )
 
 
+@pytest.mark.usefixtures("x64")
 def test_weights_may_be_whole_numbers(key):
     one = CorrelatedMixture(np.zeros((2, 2)), np.stack([np.eye(2)] * 2), [0, 0])
     assert Mixture((one, one), [0, 0]).sample(key).shape == one.sample(key).shape == (2,)
 
 
+@pytest.mark.usefixtures("x64")
 def test_a_scale_mixture():
     density = ScaleMixture(2, (0.5, 4.0))
     expected = np.log(0.5 * sum(stats.norm(0, s).pdf(POINT).prod() for s in (0.5, 4.0)))
     np.testing.assert_allclose(density.log_gamma(POINT), expected, rtol=1e-10)
     check_draws(density, np.zeros(2), np.eye(2) * 0.5 * (0.25 + 16.0))
+
+
+def test_density_is_that_of_its_parts(x64):
+    density = StudentMixture(MEANS, ROOTS, np.log([0.3, 0.7]), tails=0.2, freedom=4)
+    z = np.random.default_rng(0).normal(size=(20, 3)) * 3
+    expected = 0.0
+    for mean, root, weight in zip(MEANS, ROOTS, (0.3, 0.7), strict=True):
+        normal = stats.multivariate_normal(mean, root @ root.T).pdf(z)
+        student = stats.multivariate_t(mean, root @ root.T, df=4).pdf(z)
+        expected = expected + weight * (0.8 * normal + 0.2 * student)
+    got = jax.vmap(density.log_gamma)(jnp.asarray(z))
+    np.testing.assert_allclose(got, np.log(expected), rtol=1e-10)
+
+
+def test_draws_are_of_the_density(x64, key):
+    """The share of draws within a ball of the whitened first component, by its own density."""
+    density = StudentMixture(MEANS[:1], ROOTS[:1], jnp.zeros(1), tails=0.5, freedom=3)
+    draws = np.asarray(jax.vmap(density.sample)(jax.random.split(key, 20_000)))
+    square = np.sum(np.linalg.solve(ROOTS[0], (draws - MEANS[0]).T) ** 2, axis=0)
+    for radius in (0.5, 2.0, 4.0):
+        normal = stats.chi2(3).cdf(radius**2)
+        student = stats.f(3, 3).cdf(radius**2 / 3)
+        share = 0.5 * normal + 0.5 * student
+        assert abs(np.mean(square < radius**2) - share) < 5 * np.sqrt(share * (1 - share) / 20_000)
+
+
+@pytest.mark.parametrize("options", [{"tails": 0.0}, {"tails": 1.0}, {"freedom": 0}])
+def test_impossible_tails_are_refused(options):
+    with pytest.raises(ValueError, match="share between 0 and 1"):
+        StudentMixture(MEANS, ROOTS, jnp.zeros(2), **options)
+
+
+SCALES = np.array([[0.5, 2.0, 1.0], [1.0, 0.3, 4.0]])
+
+
+def products(freedom):
+    return StudentProducts(MEANS, SCALES, np.log([0.3, 0.7]), freedom=freedom)
+
+
+def test_the_density_of_products_is_that_of_their_coordinates(x64):
+    density = products(2)
+    z = np.random.default_rng(0).normal(size=(20, 3)) * 3
+    factors = [stats.t(2, m, s).pdf(z).prod(axis=1) for m, s in zip(MEANS, SCALES, strict=True)]
+    expected = np.log(0.3 * factors[0] + 0.7 * factors[1])
+    np.testing.assert_allclose(jax.vmap(density.log_gamma)(jnp.asarray(z)), expected, rtol=1e-10)
+    np.testing.assert_allclose(density.log_prob_many(z), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_draws_of_products_are_of_the_density(x64, key, many):
+    """The share of draws below a place, coordinate by coordinate."""
+    density, num = products(1), 20_000
+    draws = density.sample_many(key, num) if many else None
+    if not many:
+        draws = jax.vmap(density.sample)(jax.random.split(key, num))
+    for place in (-3.0, 0.0, 2.0):
+        parts = [stats.t(1, m, s).cdf(place) for m, s in zip(MEANS, SCALES, strict=True)]
+        share = 0.3 * parts[0] + 0.7 * parts[1]
+        below = np.mean(np.asarray(draws) < place, axis=0)
+        assert np.all(np.abs(below - share) < 5 * np.sqrt(share * (1 - share) / num))
+
+
+def test_no_degrees_of_freedom_are_refused():
+    with pytest.raises(ValueError, match="above zero"):
+        products(0)

@@ -221,9 +221,9 @@ def test_improper_priors_are_named_and_not_drawn(key):
         numpyro.sample("proper", dist.Normal())
         numpyro.sample("y", dist.Normal(flat, 1.0), obs=y)
 
-    found = nvi.NumpyroModel(model, (jnp.ones(2),))
-    assert found.improper == ("flat",) and found.prior_draws(key, 3) is None
-    assert found.example["flat"].shape == (2,)
+    built = nvi.NumpyroModel(model, (jnp.ones(2),))
+    assert built.improper == ("flat",) and built.prior_draws(key, 3) is None
+    assert built.example["flat"].shape == (2,)
     assert nvi.NumpyroModel(half_normal, (Y,)).improper == ()
 
 

@@ -1,4 +1,4 @@
-"""Bases that are fitted to their own weighted draws: closed forms of Gaussian targets."""
+"""Weighted draws, and bases that are fitted to their own: closed forms of Gaussian targets."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.student import StudentMixture, StudentProducts
+from nestedvi.densities.mixtures import StudentMixture, StudentProducts
 from nestedvi.fitting.importance import (
     Trial,
     _best,
     base_at_modes,
+    draw_weighted,
     fit_base,
     products_at_modes,
     refit,
+    weigh,
 )
 from nestedvi.fitting.modes import Modes
 
@@ -130,3 +132,20 @@ def test_a_component_without_draws_keeps_its_place(x64):
     refitted = refit(StudentMixture(means, roots, jnp.zeros(2)), z, np.zeros(500))
     np.testing.assert_array_equal(refitted.means[1], means[1])
     np.testing.assert_array_equal(refitted.roots[1], roots[1])
+
+
+def test_ratios_are_of_the_normalised_base(key, x64):
+    base = nvi.densities.Scaled(nvi.DiagonalNormal(jnp.zeros(2), 2.0), 1.7)
+    target = nvi.DiagonalNormal(jnp.ones(2), 1.0)
+    z, log_ratio = draw_weighted(key, base, target, 50)
+    normal = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
+    expected = jax.vmap(target.log_gamma)(z) - jax.vmap(normal.log_gamma)(z)
+    np.testing.assert_allclose(log_ratio, expected, rtol=1e-12)
+
+
+def test_no_mass_can_be_multiplied_by_zero():
+    base = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
+    for nothing in (-jnp.inf, jnp.nan):
+        target = nvi.Density(lambda z, x=nothing: jnp.where(z[0] > 0, 0.0, x))
+        ratio = weigh(base, target, np.array([[-1.0], [1.0]], np.float32))
+        assert 0 * ratio[0] == 0 and ratio[0] < -1e29 and abs(ratio[1]) < 10

@@ -1,29 +1,32 @@
-"""The shape of the bulk: what a heavy tail may not change, and that a rotation turns it."""
+"""Mixtures from particles: separate modes, and weights of given densities."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestedvi.fitting.mixtures import bulk_root
+import nestedvi as nvi
+from nestedvi.fitting.mixtures import fit_mixture, stack_mixture
 
 
-def test_bulk_is_the_scatter_of_a_t_distribution(key):
-    """Data from a t of three degrees, whose covariance is three times its scatter matrix, give the
-    scatter back.
-    """
-    key_normal, key_gamma = jax.random.split(key)
-    root = jnp.array([[2.0, 0.0], [1.0, 0.5]])
-    noise = jax.random.normal(key_normal, (40_000, 2)) / jnp.sqrt(
-        jax.random.chisquare(key_gamma, 3, (40_000, 1)) / 3
+def test_a_mixture_finds_separate_modes(key):
+    modes = nvi.targets.ring()
+    z = jax.vmap(modes.sample)(jax.random.split(key, 4000))
+    fitted = fit_mixture(jax.random.key(1), z, 16)
+    share = np.zeros(8)
+    distance = np.linalg.norm(
+        np.asarray(nvi.targets.ring_modes())[:, None] - np.asarray(fitted.means), axis=2
     )
-    found = bulk_root(5.0 + noise @ root.T)
-    # Every entry's standard error is under 2 % of the larger variance.
-    np.testing.assert_allclose(found @ found.T, root @ root.T, atol=5 * 0.02 * 5)
-    assert np.linalg.norm(np.cov((noise @ root.T).T)) > 2 * np.linalg.norm(found @ found.T)
+    np.add.at(share, distance.argmin(axis=0), np.exp(fitted.log_weights))
+    # Every mode has its share, and the whole fits as well as the truth does: KL within its own
+    # error.
+    np.testing.assert_allclose(share, 1 / 8, atol=0.03)
+    fresh = jax.vmap(modes.sample)(jax.random.split(jax.random.key(2), 4000))
+    log_ratio = jax.vmap(modes.log_gamma)(fresh) - modes.log_Z - jax.vmap(fitted.log_gamma)(fresh)
+    assert -0.02 < float(log_ratio.mean()) < 0.1
 
 
-def test_bulk_turns_with_the_particles(key):
-    z = jax.random.normal(key, (500, 3)) ** 3
-    turn = jax.random.orthogonal(jax.random.key(1), 3)
-    here, there = bulk_root(z), bulk_root(z @ turn.T)
-    np.testing.assert_allclose(there @ there.T, turn @ here @ here.T @ turn.T, rtol=1e-3, atol=1e-4)
+def test_stacking_prefers_what_explains_held_out_data():
+    log_parts = jnp.stack([jnp.zeros(100), jnp.full(100, -3.0)], axis=1)
+    weights = np.exp(stack_mixture(log_parts))
+    np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
+    assert weights[0] > 0.99

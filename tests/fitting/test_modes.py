@@ -1,13 +1,18 @@
-"""Modes and the shape of the density around them, where both are known."""
+"""Modes and the shape of the density around them, where both are known, and what climbs from far
+and near find.
+"""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.fitting.modes import find_modes, slopes
+from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.fitting.modes import Modes, find_modes, search_modes, slopes
 
 CENTRES = np.array([[3.0, 0.0], [-3.0, 1.0], [0.0, -4.0]])
+DIM = 5
+FAR = np.full(DIM, 8.0)
 
 
 def three(z):
@@ -60,3 +65,39 @@ def test_a_flat_direction_gets_the_largest_width(x64):
 def test_slopes_are_gradients_at_every_place(x64):
     z = np.random.default_rng(0).normal(size=(70, 3))
     np.testing.assert_allclose(slopes(nvi.Density(lambda z: -jnp.sum(z**4)), z), -4 * z**3)
+
+
+def two_widths(z):
+    """Half of the mass has a width of one, half a width of a half, 36 of its widths away."""
+    narrow = -0.5 * jnp.sum((z - FAR) ** 2) * 4 + DIM * np.log(2.0)
+    return jnp.logaddexp(-0.5 * jnp.sum(z**2), narrow) - 0.5 * DIM * np.log(2 * np.pi) - np.log(2)
+
+
+def plain(log_gamma, dim):
+    return Pullback(nvi.Density(log_gamma), AffineMap(jnp.zeros(dim), jnp.ones(dim)))
+
+
+def test_a_narrow_mode_that_a_pilot_has_missed(x64):
+    rng = np.random.default_rng(0)
+    pilot = rng.normal(size=(500, DIM))
+    modes = search_modes(rng, plain(two_widths, DIM), DIM, pilot)
+    np.testing.assert_allclose(sorted(modes.z.mean(axis=1)), [0.0, 8.0], atol=1e-3)
+    # Laplace's approximation is exact for Gaussians this far apart.
+    np.testing.assert_allclose(modes.log_mass, np.log([0.5, 0.5]), atol=1e-3)
+    assert abs(modes.total_log_mass) < 1e-3
+
+
+def test_tops_without_mass_are_no_modes(x64):
+    """Two hundred tops, of which all but one are e^-100 as high."""
+
+    def log_gamma(z):
+        return -50 * (1 - jnp.cos(7 * z[0])) - 0.5 * z[0] ** 2 - 100 * (jnp.abs(z[0]) > 0.4)
+
+    rng = np.random.default_rng(0)
+    modes = search_modes(rng, plain(log_gamma, 1), 1, rng.normal(size=(500, 1)))
+    assert len(modes.z) == 1 and abs(modes.z[0, 0]) < 1e-4
+
+
+def test_a_flat_mode_is_not_believed():
+    flat = Modes(np.zeros((1, 2)), np.zeros(1), np.diag([1.0, 30.0])[None], 0)
+    assert flat.total_log_mass == -np.inf

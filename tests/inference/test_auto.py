@@ -61,6 +61,6 @@ def test_a_regression_in_both_precisions(double):
     assert abs(answer.log_Z - exact) < 4 * answer.log_Z_stderr < 0.02
     assert answer.diagnosis == () and answer.ess > 1900
     for i in range(3):
-        found = row[f"slopes[{i}]"]
-        assert abs(found["mean"] - mean[i]) < 5 * found["sd"] / 1900**0.5
+        slope = row[f"slopes[{i}]"]
+        assert abs(slope["mean"] - mean[i]) < 5 * slope["sd"] / 1900**0.5
     assert answer.cost.sampling == 0 and answer.timings["compilation"] > 0

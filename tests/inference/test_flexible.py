@@ -10,7 +10,7 @@ from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.inference.answer import Request
 from nestedvi.inference.flexible import Start, _disagreement, answer_by_rounds
 from nestedvi.inference.quick import QuickBase
-from nestedvi.inference.stages import Stages
+from nestedvi.progress import Stages
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 

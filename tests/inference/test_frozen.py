@@ -8,9 +8,8 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.inference.frozen import as_sampler, freeze, spread_betas
-from nestedvi.smc.guides import MAX_LEVELS, Plan, Tuned
-from nestedvi.smc.moves import HamiltonianMove
-from nestedvi.smc.tempering import follow, tempering
+from nestedvi.smc.population import HamiltonianMove
+from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tuned, follow, tempering
 from tests.helpers.three_modes import three_modes
 
 pytestmark = pytest.mark.slow
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_run_freezes_into_a_sampler():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
-    found = tempering(
+    run = tempering(
         jax.random.key(2),
         base,
         Density(three_modes),
@@ -26,7 +25,7 @@ def test_a_run_freezes_into_a_sampler():
         move=HamiltonianMove(3),
         num_particles=500,
     )
-    tuned = freeze(found, 6)
+    tuned = freeze(run, 6)
     betas = tuned.betas
     assert len(betas) == 6 and betas[-1] == 1 and np.all(np.diff(betas) > 0)
     assert tuned.moves == (0, 1, 1, 1, 1, 1)
@@ -34,7 +33,7 @@ def test_a_run_freezes_into_a_sampler():
     assert sampler.num_levels == 6
     np.testing.assert_allclose(sampler.path.thetas(), betas, rtol=1e-6)
     # From β = 0 in small steps: the first is shorter than the run's.
-    assert 0 < betas[0] < float(found.betas[0])
+    assert 0 < betas[0] < float(run.betas[0])
 
 
 @pytest.mark.parametrize("width, direct", [(1.1, True), (2.0, False)])
@@ -43,7 +42,7 @@ def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
     dimensions.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), width), Density(lambda z: -0.5 * jnp.sum(z**2))
-    found = tempering(
+    run = tempering(
         jax.random.key(5),
         base,
         target,
@@ -51,8 +50,8 @@ def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
         num_particles=1000,
         move=HamiltonianMove(2),
     )
-    np.testing.assert_allclose(float(found.base_share), (2 * width**2 - 1) / width**4, atol=0.02)
-    betas = freeze(found, 5).betas
+    np.testing.assert_allclose(float(run.base_share), (2 * width**2 - 1) / width**4, atol=0.02)
+    betas = freeze(run, 5).betas
     # Learned ones rise as the precisions do in closed form, β + (1 − β)/s² geometrically.
     best = (width ** (2 * np.arange(1, 6) / 5) - 1) / (width**2 - 1)
     np.testing.assert_allclose(betas, np.ones(5) if direct else best, atol=0.05)
@@ -63,21 +62,21 @@ def test_a_run_that_stopped_early_or_crept_still_freezes():
     adaptive run did.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 2.0), Density(lambda z: -0.5 * jnp.sum(z**2))
-    found = tempering(
+    run = tempering(
         jax.random.key(5), base, target, Plan(0.3, 1), num_particles=100, move=HamiltonianMove(2)
     )
     crept = 0.9 + 1e-7 * np.arange(MAX_LEVELS)
-    found = found._replace(
+    run = run._replace(
         tuned=Tuned(
             crept,
             (1,) * MAX_LEVELS,
-            np.full(MAX_LEVELS, found.step_size),
-            (found.root,) * MAX_LEVELS,
+            np.full(MAX_LEVELS, run.step_size),
+            (run.root,) * MAX_LEVELS,
         ),
-        log_ratios=np.repeat(found.log_ratios[:1], MAX_LEVELS + 1, axis=0),
+        log_ratios=np.repeat(run.log_ratios[:1], MAX_LEVELS + 1, axis=0),
         base_share=0.1,
     )
-    betas = freeze(found, 50).betas
+    betas = freeze(run, 50).betas
     assert betas[-1] == 1 and np.all(np.diff(betas) > 0) and betas[0] > 0
 
 

@@ -105,7 +105,7 @@ def other_model(x, scale=1.0):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"function": other_model}, "another model"),
         ({"data": DATA + 1}, "another data"),
@@ -116,8 +116,8 @@ def other_model(x, scale=1.0):
         ({"num_particles": 81}, r"another num_particles \(80\)"),
     ],
 )
-def test_every_other_call_is_refused_by_name(done, change, said):
-    with pytest.raises(nvi.errors.CheckpointError, match=f"the stages of another call.*{said}"):
+def test_every_other_call_is_refused_by_name(done, change, message):
+    with pytest.raises(nvi.errors.CheckpointError, match=f"the stages of another call.*{message}"):
         call(done, **change)
 
 

@@ -36,19 +36,19 @@ def test_an_expectation_and_its_error_against_many_posteriors():
             lambda sites: jnp.stack([sites["x"], sites["x"] ** 2])
         )
 
-    found = [once() for _ in range(200)]
-    seen = np.std([f.mean for f in found], axis=0, ddof=1)
-    said = np.sqrt(np.mean([f.stderr**2 for f in found], axis=0))
+    expectations = [once() for _ in range(200)]
+    seen = np.std([f.mean for f in expectations], axis=0, ddof=1)
+    reported = np.sqrt(np.mean([f.stderr**2 for f in expectations], axis=0))
     # The linearisation is low by about a tenth at ten batches.
-    assert np.all(np.abs(said / seen - 1) < 5 * np.sqrt(1 / 400) + 0.1)
+    assert np.all(np.abs(reported / seen - 1) < 5 * np.sqrt(1 / 400) + 0.1)
     assert np.all(0.31 < seen[0] < 0.35)
 
 
 def test_an_expectation_by_hand():
     answer = Answer(None, jnp.log(jnp.array([1.0, 3.0, 2.0, 2.0])), 0.0, 0.1, num_batches=2)
-    found = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(lambda z: z)
+    expectation = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(lambda z: z)
     # Mean 20/8; w̄ (x − mean) sums to (−2.5 + 4.5)/8 and (−3 + 1)/8 in the two batches.
-    np.testing.assert_allclose(found, (2.5, np.sqrt(2 * 2 * 0.25**2)), rtol=1e-6)
+    np.testing.assert_allclose(expectation, (2.5, np.sqrt(2 * 2 * 0.25**2)), rtol=1e-6)
     both = make_posterior(jnp.array([0.0, 4.0, 1.0, 3.0]), answer).expectation(
         lambda z: {"z": z, "twice": (2 * z, z > 0.5)}
     )
@@ -81,9 +81,9 @@ def test_a_tail_that_cannot_be_fitted_does_not_hide_another(key):
     assert posterior.khat > 0.7 and "dominate" in posterior.diagnosis[0]
 
 
-def test_rounding_that_hides_the_answer_is_said():
-    said = make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.01)).diagnosis
-    assert any("single precision rounds it to 0.24" in sentence for sentence in said)
+def test_rounding_that_hides_the_answer_is_reported():
+    diagnosis = make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.01)).diagnosis
+    assert any("single precision rounds it to 0.24" in sentence for sentence in diagnosis)
     assert make_posterior(jnp.zeros(30), Answer(None, jnp.zeros(30), -2e6, 0.3)).diagnosis == ()
 
 

@@ -1,4 +1,6 @@
-"""A user's model as a density on vectors, the way back, and what is refused."""
+"""A user's model as a density on vectors, the way back, names of sites, and what is refused."""
+
+import collections
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.inference.problem import make_problem
+from nestedvi.inference.problem import element_names, make_problem, named_sites
 from tests.helpers.posteriors import FLIPS, coin
 
 
@@ -46,8 +48,8 @@ def test_a_model_is_a_density_on_unconstrained_coordinates(x64):
     problem = make_problem(coin, model_args=(FLIPS,))
     p = 1 / (1 + np.exp(-0.4))
     expected = stats.beta(2.0, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
-    found = problem.density.log_gamma(jnp.array([0.4]))
-    np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+    value = problem.density.log_gamma(jnp.array([0.4]))
+    np.testing.assert_allclose(value, expected + np.log(p * (1 - p)), rtol=1e-10)
     sites = problem.finish(jnp.array([0.4]))
     np.testing.assert_allclose([sites["p"], sites["odds"]], [p, p / (1 - p)], rtol=1e-10)
     assert problem.prior is not None and problem.remarks == ()
@@ -73,8 +75,8 @@ def test_scalars_of_a_model_are_data_and_sizes_are_not(x64):
     p = 1 / (1 + np.exp(-0.4))
     for problem, a in ((one, 2.0), (two, 3.0)):
         expected = stats.beta(a, 1.5).logpdf(p) + stats.bernoulli(p).logpmf(FLIPS).sum()
-        found = problem.density.log_gamma(jnp.array([0.4]))
-        np.testing.assert_allclose(found, expected + np.log(p * (1 - p)), rtol=1e-10)
+        value = problem.density.log_gamma(jnp.array([0.4]))
+        np.testing.assert_allclose(value, expected + np.log(p * (1 - p)), rtol=1e-10)
 
     def sized(num, y):
         z = numpyro.sample("z", dist.Normal(jnp.zeros(num), 1.0))
@@ -150,3 +152,24 @@ def test_what_cannot_be_sampled_is_refused_in_one_sentence(case):
 def test_what_is_no_model_at_all_is_a_type_error():
     with pytest.raises(TypeError, match="got str"):
         make_problem("funnel")
+
+
+def test_sites_have_the_names_of_their_pytree():
+    """A dict's keys, the fields and places of other pytrees, and z for a bare array."""
+    Pair = collections.namedtuple("Pair", "left right")
+    assert list(named_sites({"theta": jnp.zeros(2)})) == ["theta"]
+    assert list(named_sites(Pair(jnp.zeros(1), [jnp.ones(2)]))) == ["left", "right.0"]
+    assert list(named_sites({"a": (jnp.zeros(1), {"b": jnp.ones(1)})})) == ["a.0", "a.1.b"]
+    sites = named_sites(jnp.arange(3))
+    np.testing.assert_array_equal(sites.pop("z"), np.arange(3))
+    assert not sites
+
+
+def test_elements_are_named_in_c_order():
+    assert list(element_names("theta", (2, 2))) == [
+        "theta[0, 0]",
+        "theta[0, 1]",
+        "theta[1, 0]",
+        "theta[1, 1]",
+    ]
+    assert list(element_names("mu", ())) == ["mu"]

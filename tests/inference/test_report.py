@@ -1,20 +1,20 @@
-"""The report of a posterior: its numbers are those of posterior.json, in a page that a real browser
-shows whole at the width of a phone and of a desktop.
+"""A posterior's files. The report's numbers are those of posterior.json, in a page that a real
+browser shows whole at the width of a phone and of a desktop.
 """
 
 import json
 import re
 import shutil
 import subprocess
+import sys
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nestedvi.inference.answer import Answer, Cost
+from nestedvi.inference.answer import Answer, Cost, LevelTrace, Trace
 from nestedvi.inference.posterior import make_posterior
-from nestedvi.inference.report import posterior_content, write_posterior_report
-from nestedvi.inference.trace import LevelTrace, Trace
+from nestedvi.inference.report import posterior_content, write_posterior, write_posterior_report
 from nestedvi.storage.files import write_json
 from tests.helpers.html import check_page, numbers_of, text_of
 from tests.plot.test_training import record, write_training_report
@@ -158,8 +158,8 @@ def test_a_browser_shows_every_figure_whole(tmp_path):
         timeout=120,
         check=False,
     )
-    (found,) = re.findall(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
-    seen = json.loads(found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    (text,) = re.findall(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
+    seen = json.loads(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     assert {(look["page"], look["width"]) for look in seen} == {
         (page, width) for page in pages for width in (390, 1280)
     }
@@ -170,3 +170,27 @@ def test_a_browser_shows_every_figure_whole(tmp_path):
             assert 0 <= figure["left"] < figure["right"] <= look["width"], figure
             assert figure["height"] > 150 and figure["shapes"] > 5 and figure["texts"] > 2, figure
             assert figure["cut"] == [] and figure["size"] > 8, figure
+
+
+@pytest.fixture
+def posterior():
+    z = jnp.linspace(-1.0, 1.0, 40)[:, None]
+    return make_posterior(z, Answer(z, jnp.zeros(40), 0.5, 0.01))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_files_of_a_posterior(posterior, installed, tmp_path, monkeypatch):
+    if installed:
+        pytest.importorskip("arviz")
+    else:
+        monkeypatch.setitem(sys.modules, "arviz", None)
+    content = {**posterior_content(posterior), "model": "m.py:line"}
+    names = write_posterior(tmp_path, posterior, content)
+    always = ["posterior.json", "posterior.png", "report.html"]
+    assert names == always + ["posterior.nc"] * installed
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    written = json.loads((tmp_path / "posterior.json").read_text())
+    assert written["log_Z"] == 0.5 and written["sites"]["z[0]"]["mean"] == pytest.approx(
+        0, abs=1e-6
+    )
+    assert "<h1>m.py:line</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")

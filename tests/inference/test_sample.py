@@ -76,7 +76,7 @@ def test_a_prior_far_away_is_where_the_search_starts():
     assert abs(posterior.log_Z - float(exact)) < max(4.5 * posterior.log_Z_stderr, 0.01)
 
 
-def test_an_improper_prior_is_said():
+def test_an_improper_prior_is_reported():
     def model(y):
         mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)

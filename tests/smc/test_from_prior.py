@@ -124,8 +124,8 @@ def test_a_likelihood_of_zero_is_a_weight_of_zero(nothing):
         return jnp.where(z[0] > 0, 0.0, nothing)
 
     prior = nvi.DiagonalNormal(jnp.zeros(1), 1.0)
-    found = tempered_smc(
+    run = tempered_smc(
         jax.random.key(3), prior, log_L, num_particles=1000, num_moves=2, ess_share=0.8
     )
-    assert abs(math.exp(found.log_Z_hat) - 0.5) < 4 * 0.5 / math.sqrt(1000)
-    assert (np.asarray(found.z) > 0).all() and found.beta == 1
+    assert abs(math.exp(run.log_Z_hat) - 0.5) < 4 * 0.5 / math.sqrt(1000)
+    assert (np.asarray(run.z) > 0).all() and run.beta == 1

@@ -1,4 +1,4 @@
-"""Adaptive tempered runs: what they count, how far draws reach, and what they say of their own
+"""Tempered runs: their guides, what they count, how far draws reach, and what they say of their own
 error.
 """
 
@@ -10,44 +10,46 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.smc.moves import HamiltonianMove
-from nestedvi.smc.tempering import Plan, follow, tempering
+from nestedvi.smc.population import HamiltonianMove
+from nestedvi.smc.tempering import Adapting, Following, Plan, follow, next_beta, tempering
 from tests.helpers.three_modes import LOG_Z, three_modes
 
-pytestmark = pytest.mark.slow
 SHORT = HamiltonianMove(3)
 
 
+@pytest.mark.slow
 def test_a_run_counts_its_gradients():
     base = nvi.DiagonalNormal(jnp.zeros(2), 6.0)
     plan = Plan(ess_share=0.5, moves=2, extra=1)
-    found = tempering(
+    run = tempering(
         jax.random.key(2), base, Density(three_modes), plan, num_particles=500, move=SHORT
     )
-    num = int(found.num_levels)
+    num = int(run.num_levels)
     assert (
-        int(found.gradients) == 2 * (num + 1) * 4
-        and int(found.values) == 1 + num + 1
-        and float(found.beta) == 1.0
+        int(run.gradients) == 2 * (num + 1) * 4
+        and int(run.values) == 1 + num + 1
+        and float(run.beta) == 1.0
     )
-    assert found.history.shape == (2, 500, 2)
-    np.testing.assert_array_equal(found.history[-1], found.z)
+    assert run.history.shape == (2, 500, 2)
+    np.testing.assert_array_equal(run.history[-1], run.z)
 
 
+@pytest.mark.slow
 def test_hot_temperatures_get_twice_the_moves_and_ratios_are_kept():
     """`log_ratios` are of draws from the base, then of each temperature's particles: their means
     rise with β, as A'(β) does.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
-    found = tempering(
+    run = tempering(
         jax.random.key(6), base, target, Plan(0.7, 2, hot=2), num_particles=1000, move=SHORT
     )
-    num = int(found.num_levels)
-    assert num > 3 and int(found.gradients) == 2 * (num + 2) * 4
-    means = np.asarray(found.log_ratios).mean(axis=1)
+    num = int(run.num_levels)
+    assert num > 3 and int(run.gradients) == 2 * (num + 2) * 4
+    means = np.asarray(run.log_ratios).mean(axis=1)
     assert len(means) == num + 1 and np.all(np.diff(means) > 0)
 
 
+@pytest.mark.slow
 def test_more_draws_reach_further_at_once():
     """Eight draws for each particle: the first temperature is higher, and fewer particles share a
     draw.
@@ -73,6 +75,7 @@ def test_more_draws_reach_further_at_once():
     assert few.origins.sum() < 0.7 * 300 and few.origins.sum() < many.origins.sum() <= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draws", [1, 5])
 def test_the_first_temperatures_estimate_is_unbiased(draws):
     """One temperature (ESS allows β = 1 at once): E[Ẑ] = Z, over 200 runs, within five standard
@@ -88,6 +91,7 @@ def test_the_first_temperatures_estimate_is_unbiased(draws):
     assert abs(Z_hat.mean() - np.sqrt(2 * np.pi)) < 5 * Z_hat.std() / np.sqrt(200)
 
 
+@pytest.mark.slow
 def test_the_variance_of_log_Z_is_foretold():
     """Moves that mix well: the variance over 200 runs is what each run's weights add up to, within
     five standard errors.
@@ -104,6 +108,7 @@ def test_the_variance_of_log_Z_is_foretold():
     assert abs(seen / foretold - 1) < 5 * np.sqrt(2 / 199)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width, share", [(1.0, 0.0), (0.003, 0.1)])
 def test_particles_in_a_narrow_part_are_counted_as_stuck(width, share):
     """A tenth of the mass far narrower than the rest. Four of 256 particles have less than two
@@ -112,28 +117,28 @@ def test_particles_in_a_narrow_part_are_counted_as_stuck(width, share):
     places = jnp.array([[0.0, 0.0], [8.0, 0.0]])
     roots = jnp.stack([jnp.eye(2), width * jnp.eye(2)])
     target = CorrelatedMixture(places, roots, jnp.log(jnp.array([0.9, 0.1])))
-    found = tempering(jax.random.key(8), target, target, Plan(0.5, 5), num_particles=2000)
+    run = tempering(jax.random.key(8), target, target, Plan(0.5, 5), num_particles=2000)
     expected = share * (1 - 4 / 256)
-    assert (
-        abs(float(found.stuck) - expected) < 5 * np.sqrt(expected * (1 - expected) / 2000) + 0.004
-    )
+    assert abs(float(run.stuck) - expected) < 5 * np.sqrt(expected * (1 - expected) / 2000) + 0.004
 
 
+@pytest.mark.slow
 def test_particles_that_follow_have_an_unbiased_estimate():
     """Three modes, a coarse run, batches of eight: E[Ẑ] over 400 batches within four standard
     errors, though one batch's log Ẑ is far too low on average.
     """
     base, target = nvi.DiagonalNormal(jnp.zeros(2), 6.0), Density(three_modes)
     run = tempering(jax.random.key(6), base, target, Plan(0.5, 1), num_particles=500, move=SHORT)
-    found = follow(
+    tempered = follow(
         jax.random.key(7), base, target, run.tuned, num_particles=3200, batches=400, move=SHORT
     )
-    Z_hat = np.exp(found.log_Z_hats - LOG_Z)
+    Z_hat = np.exp(tempered.log_Z_hats - LOG_Z)
     assert abs(Z_hat.mean() - 1) < 4 * Z_hat.std() / 20
     assert np.log(Z_hat).mean() < -0.05
-    assert found.z.shape == (3200, 2) and found.log_w.shape == (400, 8)
+    assert tempered.z.shape == (3200, 2) and tempered.log_w.shape == (400, 8)
 
 
+@pytest.mark.slow
 def test_pieces_change_nothing_but_their_noise():
     """Moves in pieces that do not divide the particles: no particle is lost, and the estimate is as
     good.
@@ -149,8 +154,40 @@ def test_pieces_change_nothing_but_their_noise():
         assert abs(run.log_Z_hat - 0.5 * np.log(2 * np.pi)) < error
 
 
+@pytest.mark.slow
 def test_batches_are_of_one_size(key):
     base = nvi.DiagonalNormal(jnp.zeros(1), 2.0)
     run = tempering(key, base, base, Plan(0.5, 1), num_particles=50, move=SHORT)
     with pytest.raises(ValueError, match="50 particles do not make 7"):
         follow(key, base, base, run.tuned, num_particles=50, batches=7, move=SHORT)
+
+
+def test_the_next_temperature_keeps_the_effective_sample_size():
+    """Increments (β' − β) l have an ESS of the asked share, or β' = 1 if even that keeps more."""
+    log_l = np.random.default_rng(0).normal(size=400) * 20
+    beta = 0.1
+    new = next_beta(beta, log_l, 0.5)
+    w = np.exp(float(new - beta) * np.asarray(log_l))
+    np.testing.assert_allclose(w.sum() ** 2 / (w**2).sum(), 200, rtol=1e-4)
+    assert 0.1 < new < 1
+    assert next_beta(beta, log_l / 1000, 0.5) == 1
+
+
+def test_what_was_found_is_repeated():
+    """Temperatures, numbers of moves, metrics and the sizes after each round, without looking."""
+    rng, move = np.random.default_rng(1), HamiltonianMove()
+    guide = Adapting(Plan(0.5, moves=2, extra=1, hot=1), move, None)
+    beta, z = 0.0, rng.normal(size=(50, 2))
+    while (new := guide.temperature(beta, 5 * rng.normal(size=50))) is not None:
+        beta = new
+        guide.learn(0.9 * guide.tune(beta, z)[1])
+    tuned = guide.tuned()
+    assert tuned.betas[-1] == 1 and np.all(np.diff(tuned.betas) > 0)
+    assert tuned.moves[0] == 4 and set(tuned.moves[1:]) == {2}
+    # The round after the last temperature counts for its size.
+    np.testing.assert_allclose(np.diff(np.log(tuned.step_sizes))[-1], 2 * np.log(0.9))
+    again, seen = Following(tuned, 0.5), []
+    while (new := again.temperature(0.0, np.zeros(3))) is not None:
+        seen.append((new, *again.tune(new, z)[:2]))
+    expected = zip(tuned.betas, tuned.moves, tuned.step_sizes, strict=True)
+    np.testing.assert_allclose(seen, list(expected))

@@ -125,14 +125,14 @@ def test_damage_to_any_file_is_harmless_or_noticed(damage, two_steps, tmp_path):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             step, tree = restore(copy)
-        said = [str(w.message) for w in warned if w.category is nvi.NestedviWarning]
+        messages = [str(w.message) for w in warned if w.category is nvi.NestedviWarning]
         assert_same_bits(tree, tree_at(step))
-        assert [step, bool(said)] in ([7, False], [4, True])
-        if said:
+        assert [step, bool(messages)] in ([7, False], [4, True])
+        if messages:
             assert (
-                "Damaged checkpoint" in said[0]
-                and "step 7" in said[0]
-                and "step 4, the last good one" in said[0]
+                "Damaged checkpoint" in messages[0]
+                and "step 7" in messages[0]
+                and "step 4, the last good one" in messages[0]
             )
             noticed.append(str(file))
     assert "7/meta/metadata" in noticed and any("/d/" in name for name in noticed)
@@ -268,7 +268,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         train(2, checkpoint=tmp_path / "file" / "below")
 
 
-def test_a_folder_that_disappears_is_said(tmp_path):
+def test_a_folder_that_disappears_is_reported(tmp_path):
     store = Checkpoints(tmp_path / "here", {})
     shutil.rmtree(tmp_path / "here")
     (tmp_path / "here").write_text("in the way")

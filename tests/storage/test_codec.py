@@ -12,8 +12,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.densities.student import StudentMixture
+from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture
 from nestedvi.inference.answer import Answer, Cost
 from nestedvi.storage.codec import decode, encode
 from tests.helpers.small_training import assert_same_bits, build

@@ -39,8 +39,8 @@ def test_precision_and_cache(monkeypatch, tmp_path):
     folder = tmp_path / "nestedvi" / "compiled"
     folder.mkdir(parents=True)
     (folder / "program").write_bytes(bytes(3_000_000))
-    found = examine()
-    assert found["precision"] == "single" and found["cache"] == f"{folder} (3 MB)"
+    report = examine()
+    assert report["precision"] == "single" and report["cache"] == f"{folder} (3 MB)"
     with jax.enable_x64(True):
         assert examine()["precision"] == "double"
 
@@ -55,6 +55,6 @@ def test_no_device_is_a_problem(monkeypatch):
         raise RuntimeError("Unable to initialize backend 'tpu'\nmore")
 
     monkeypatch.setattr(environment.jax, "devices", fail)
-    found = examine()
-    assert found["devices"] == "none"
-    assert found["problems"] == ["JAX finds no device: Unable to initialize backend 'tpu'"]
+    report = examine()
+    assert report["devices"] == "none"
+    assert report["problems"] == ["JAX finds no device: Unable to initialize backend 'tpu'"]

@@ -21,7 +21,7 @@ from nestedvi.storage.files import (
 )
 
 
-def test_room_that_is_not_there_is_said_and_nothing_stays(tmp_path):
+def test_a_full_disk_is_reported_and_nothing_stays(tmp_path):
     reserve(tmp_path, 1000)
     with pytest.raises(OSError):
         reserve(tmp_path, 2**62)

@@ -69,8 +69,8 @@ def test_a_note_that_cannot_be_read_is_another_process(tmp_path, note):
     path = tmp_path / ".lock"
     lock = Lock(path, "It")
     path.write_text(note)
-    said = "process 7 on elsewhere" if "elsewhere" in note else "another process"
-    with pytest.raises(nvi.errors.CheckpointError, match=f"in use by {said}"):
+    owner = "process 7 on elsewhere" if "elsewhere" in note else "another process"
+    with pytest.raises(nvi.errors.CheckpointError, match=f"in use by {owner}"):
         Lock(path, "It")
     lock.release()
 

@@ -59,7 +59,7 @@ def test_an_interrupted_stage_leaves_nothing(opened, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"model": "b" * 64}, "another call, with another model. Use another folder"),
         ({"key": "[0, 2]"}, r"with another key \(\[0, 1\]\)"),
@@ -67,9 +67,9 @@ def test_an_interrupted_stage_leaves_nothing(opened, tmp_path):
         ({"method": "smc"}, "with another method"),
     ],
 )
-def test_another_computation_is_refused_by_name(opened, other, said):
+def test_another_computation_is_refused_by_name(opened, other, message):
     opened().keep("one", Stage())
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=message):
         opened(**other)
     # What was refused holds no lock.
     opened().keep("one", Stage())
@@ -124,7 +124,7 @@ def test_a_full_disk_does_not_end_the_computation(opened, monkeypatch, tmp_path)
     assert result["x"][1] == 1.5 and not list(tmp_path.glob("*.stage"))
 
 
-def test_what_cannot_be_stored_is_said(opened):
+def test_what_cannot_be_stored_is_reported(opened):
     with pytest.warns(NestedviWarning, match=r"'one' cannot be kept .*function cannot be stored"):
         assert opened().keep("one", lambda: Stage.__call__) is Stage.__call__
 

@@ -84,4 +84,12 @@ def test_training_passes_through_few_modules():
     walk = house.walk_apart("nvi.fit")
     assert {"nestedvi.train.fit", "nestedvi.train.loop", "nestedvi.sampler.level"} <= walk.modules
     assert not any(name.startswith("nestedvi.paper") for name in walk.modules)
-    assert len(walk.main_line) <= 24 and walk.changes <= 20
+    assert len(walk.main_line) <= 21 and walk.changes <= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "smc"])
+def test_sampling_passes_through_few_modules(method):
+    walk = house.walk_apart(f"nvi.sample(method='{method}')")
+    assert {"nestedvi.inference.sample", "nestedvi.inference.search"} <= walk.modules
+    assert len(walk.main_line) <= 26 and walk.changes <= 18

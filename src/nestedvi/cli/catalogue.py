@@ -2,7 +2,6 @@
 printed. Nothing is built here.
 """
 
-import inspect
 from typing import Any
 
 from nestedvi.cli.options import Json, out_console, print_json, table_with_head
@@ -14,10 +13,10 @@ _SYMBOLS = {"initial": "q₁", "forward": "q", "reverse": "r", "path": "γ"}
 
 def methods(as_json: Json = False) -> None:
     """Print what --method takes: ways of answering, and rows of the methods table."""
-    from nestedvi.inference.sample import ANSWERS
+    from nestedvi.inference.sample import ABOUT, ANSWERS
     from nestedvi.methods import METHODS
 
-    ways = [{"id": name, "about": _first_sentence(way)} for name, way in ANSWERS.items()]
+    ways = [{"id": name, "about": ABOUT[name]} for name in ANSWERS]
     rows = [_method_row(name, method) for name, method in METHODS.items()]
     if as_json:
         print_json({"ways": ways, "rows": rows})
@@ -37,12 +36,6 @@ def methods(as_json: Json = False) -> None:
             *(" ".join(x) if isinstance(x, list) else str(x) for x in (row[c] for c in columns))
         )
     out_console.print(table)
-
-
-def _first_sentence(way: Any) -> str:
-    """What the module of a way of answering says of it."""
-    text = " ".join((inspect.getmodule(way).__doc__ or "").split("\n\n")[0].split())
-    return text.partition(": ")[2] or text
 
 
 def _method_row(name: str, method: Any) -> dict[str, Any]:

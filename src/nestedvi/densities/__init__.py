@@ -19,9 +19,8 @@ from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.folded import Folded
 from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
-from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture, StudentProducts
 from nestedvi.densities.numpyro_model import NumpyroModel
-from nestedvi.densities.student import StudentMixture, StudentProducts
 
 __all__ = [
     "AbstractDensity",

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, check_shape
 
-__all__ = ["Affine", "AffineMap", "Pullback"]
+__all__ = ["Affine", "AffineMap", "Pullback", "diagonal_map", "in_units_of"]
 
 Vector = Float[Array, " dim"]
 
@@ -133,3 +133,19 @@ class Pullback(AbstractDensity):
 
     def precomputed(self) -> "Pullback":
         return Pullback(self.density.precomputed(), self.map)
+
+
+def diagonal_map(shift: np.ndarray, scale: np.ndarray) -> AffineMap:
+    """A map from arrays on the host, in the precision at hand."""
+    dtype = jnp.result_type(float)
+    return AffineMap(jnp.asarray(shift, dtype), jnp.asarray(scale, dtype))
+
+
+def in_units_of(
+    target: Pullback, z: Float[Array, "particles dim"] | np.ndarray, *, width: float = 1.0
+) -> Pullback:
+    """The same density in coordinates where these particles are centred and `width` wide."""
+    z = np.asarray(z, np.float64)
+    shift, unit = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
+    there = diagonal_map(shift + unit * z.mean(axis=0), unit * z.std(axis=0) / width)
+    return Pullback(target.density, there)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 
-__all__ = ["RULERS", "AutoregressiveMixture"]
+__all__ = ["SCALE_COORDINATES", "AutoregressiveMixture"]
 
 Vector = Float[Array, " dim"]
 # The network sees coordinates within this range, so that it stays what it was beyond the data.
@@ -32,9 +32,9 @@ _SEEN = 8.0
 # float32 would not bring a draw with coordinates of thousands back to where it came from, and its
 # density would be far too low.
 _LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
-# How many of the first coordinates may rule the widths of others, and how precise the second expert
+# How many of the first coordinates may set the scale of others, and how precise the second expert
 # is at first.
-RULERS, _LOG_RHO = 4, -2.0
+SCALE_COORDINATES, _LOG_RHO = 4, -2.0
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
 
@@ -74,8 +74,8 @@ class AutoregressiveMixture(AbstractSampleable):
     heads: Float[Array, "dim hidden outputs"]
     head_bias: Float[Array, "dim outputs"]
     slopes: Float[Array, "dim dim"]
-    rule: Float[Array, "dim rulers 3"]
-    rule_bias: Float[Array, "dim 3"]
+    scale_slopes: Float[Array, "dim leading 3"]
+    scale_bias: Float[Array, "dim 3"]
     wide_logit: Scalar
 
     def __init__(
@@ -93,8 +93,8 @@ class AutoregressiveMixture(AbstractSampleable):
             [jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1
         )
         self.slopes = jnp.zeros((dim, dim))
-        self.rule = jnp.zeros((dim, min(dim, RULERS), 3))
-        self.rule_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
+        self.scale_slopes = jnp.zeros((dim, min(dim, SCALE_COORDINATES), 3))
+        self.scale_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
         self.wide_logit = jnp.full((), -jnp.inf)
 
     @property
@@ -102,10 +102,10 @@ class AutoregressiveMixture(AbstractSampleable):
         return self.features.shape[0]
 
     def _conditional(
-        self, h: Float[Array, "*rest outputs"], place, rule: Float[Array, "*rest 3"]
+        self, h: Float[Array, "*rest outputs"], place, scales: Float[Array, "*rest 3"]
     ) -> _Conditional:
         log_share, mean, log_width = jnp.split(h, 3, axis=-1)
-        log_first, apart, log_rho = jnp.split(rule, 3, axis=-1)
+        log_first, apart, log_rho = jnp.split(scales, 3, axis=-1)
         log_rho = jnp.clip(log_rho, -20.0, 20.0)
         log_scale = jnp.clip(log_first - 0.5 * jax.nn.softplus(log_rho), -10.0, 10.0)
         place = place[..., None] + jax.nn.sigmoid(log_rho) * apart
@@ -123,19 +123,19 @@ class AutoregressiveMixture(AbstractSampleable):
         )
         hidden = jax.nn.silu(features + self.feature_bias)
         outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
-        rulers = self.rule.shape[1]
-        rule = (
-            jnp.einsum("j,ijc->ic", y[:rulers], before[:, :rulers, None] * self.rule)
-            + self.rule_bias
+        num = self.scale_slopes.shape[1]
+        scales = (
+            jnp.einsum("j,ijc->ic", y[:num], before[:, :num, None] * self.scale_slopes)
+            + self.scale_bias
         )
-        return self._conditional(outputs, (before * self.slopes) @ y, rule)
+        return self._conditional(outputs, (before * self.slopes) @ y, scales)
 
     def _one(self, y: Vector, i) -> _Conditional:
         """Coordinate i's conditional; y is zero from there on."""
         hidden = jax.nn.silu(jnp.clip(y, -_SEEN, _SEEN) @ self.features[i] + self.feature_bias[i])
-        rule = y[: self.rule.shape[1]] @ self.rule[i] + self.rule_bias[i]
+        scales = y[: self.scale_slopes.shape[1]] @ self.scale_slopes[i] + self.scale_bias[i]
         return self._conditional(
-            hidden @ self.heads[i] + self.head_bias[i], self.slopes[i] @ y, rule
+            hidden @ self.heads[i] + self.head_bias[i], self.slopes[i] @ y, scales
         )
 
     def _log_turns(self) -> Float[Array, " dim"]:

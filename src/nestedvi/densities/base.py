@@ -13,10 +13,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.devices import size_of, spread
 from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = [
@@ -28,8 +30,8 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "check_shape",
+    "log_values",
 ]
-
 
 # So many particles at once, on a CPU.
 _PIECE = 512
@@ -122,6 +124,26 @@ def _log_prob_many(density: AbstractSampleable, z: Particle) -> Array:
 @eqx.filter_jit
 def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
     return jax.vmap(density.sample)(jax.random.split(key, num))
+
+
+@eqx.filter_jit
+def _values(z: Float[Array, "piece dim"], target: AbstractDensity) -> Float[Array, " piece"]:
+    return jax.vmap(target.precomputed().log_gamma)(z)
+
+
+def log_values(
+    target: AbstractDensity, z: Float[Array, "num dim"] | np.ndarray, mesh: Mesh | None = None
+) -> np.ndarray:
+    """log γ of many particles, on the host; NaN stays NaN."""
+    z = np.asarray(z)
+
+    def values(piece: np.ndarray) -> Array:
+        if mesh is None:
+            return _values(jnp.asarray(piece), target)
+        return spread(_values, mesh, "batches", jnp.asarray(piece), target)
+
+    size = piece_size(_PIECE) * size_of(mesh, "batches")
+    return through_pieces(values, z, size).astype(np.float64)
 
 
 class Density(AbstractDensity):

@@ -1,11 +1,12 @@
-"""Densities made of densities: mixtures of unlike parts, and Gaussians of many widths at
-once.
+"""Mixtures: of unlike parts, of Gaussians of many widths, and with Student-t tails along every
+direction or along every coordinate.
 
 They stay normalised whatever an optimiser does to their parameters. Fitting them to particles is
 `fitting`'s.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,9 +17,10 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.gaussian import components_on_host, inverse_roots, squares_on_host
 from nestedvi.randomness import generator, split_on_host
 
-__all__ = ["Mixture", "ScaleMixture"]
+__all__ = ["Mixture", "ScaleMixture", "StudentMixture", "StudentProducts", "log_radial"]
 
 Vector = Float[Array, " dim"]
 
@@ -116,3 +118,171 @@ class ScaleMixture(AbstractSampleable):
         log_p = -0.5 * square * np.exp(-2 * log_scales) - self.dim * log_scales
         constant = np.log(len(log_scales)) + 0.5 * self.dim * np.log(2 * np.pi)
         return scipy.special.logsumexp(log_p, axis=1) - constant
+
+
+def log_radial(square: Any, dim: int, tails: float, freedom: int, xp: Any) -> tuple[Any, Any]:
+    """log of the Gaussian and of the Student part of the density of L⁻¹ (z − μ), where its squared
+    length is `square`; `xp` is NumPy or JAX's version of it.
+    """
+    constant = (
+        scipy.special.gammaln((freedom + dim) / 2)
+        - scipy.special.gammaln(freedom / 2)
+        - 0.5 * dim * np.log(freedom * np.pi)
+        + np.log(tails)
+    )
+    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-tails)
+    return normal, -0.5 * (freedom + dim) * xp.log1p(square / freedom) + float(constant)
+
+
+class StudentMixture(AbstractSampleable):
+    """Σ_m π_m [(1 − s) N(z; μ_m, L_m L_mᵀ) + s t_ν(z; μ_m, L_m L_mᵀ)], with L_m the lower triangle
+    of `roots`, `tails` the share s and `freedom` the degrees ν; draws carry no gradient.
+
+    The Gaussians keep it efficient where a posterior is nearly Gaussian; the tails keep weights
+    bounded where it is not.
+    """
+
+    means: Float[Array, "components dim"]
+    roots: Float[Array, "components dim dim"]
+    log_weights: Float[Array, " components"]
+    inverses: Float[Array, "components dim dim"] | None
+    tails: float = eqx.field(static=True)
+    freedom: int = eqx.field(static=True)
+
+    def __init__(
+        self, means, roots, log_weights, *, tails: float = 0.3, freedom: int = 5, inverses=None
+    ):
+        self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), inverses
+        self.log_weights = jnp.asarray(log_weights, self.means.dtype)
+        if not 0 < tails < 1 or freedom < 1:
+            raise ValueError(
+                f"Tails take a share between 0 and 1 and a whole number of degrees; got {tails}"
+                f" and {freedom}."
+            )
+        self.tails, self.freedom = tails, freedom
+
+    def precomputed(self) -> "StudentMixture":
+        return StudentMixture(
+            self.means,
+            self.roots,
+            self.log_weights,
+            tails=self.tails,
+            freedom=self.freedom,
+            inverses=inverse_roots(self.roots),
+        )
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        inverses = inverse_roots(self.roots) if self.inverses is None else self.inverses
+        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
+        radial = jnp.logaddexp(
+            *log_radial(jnp.sum(eps**2, axis=1), z.shape[0], self.tails, self.freedom, jnp)
+        )
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) - log_det + radial)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        squares, log_det = squares_on_host(z, self.means, self.roots)
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        dim = self.means.shape[1]
+        radial = np.logaddexp(*log_radial(squares, dim, self.tails, self.freedom, np))
+        return scipy.special.logsumexp(log_weights - log_det + radial, axis=1)
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.means.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Vector:
+        key_component, key_noise, key_tail, key_width = jax.random.split(key, 4)
+        m = jax.random.categorical(key_component, self.log_weights)
+        eps = jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)
+        # A t variable is a Gaussian over the root of a mean of squares, one a degree of freedom.
+        mean_square = jnp.mean(jax.random.normal(key_width, (self.freedom,), eps.dtype) ** 2)
+        width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
+        return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng = generator(key)
+        tail = rng.uniform(size=num) < self.tails
+        squares = rng.chisquare(self.freedom, size=num) / self.freedom
+        width = np.where(tail, squares**-0.5, 1.0)[:, None]
+        eps = rng.normal(size=(num, self.means.shape[1])) * width
+        return components_on_host(rng, eps, self.means, self.roots, self.log_weights)
+
+
+class StudentProducts(AbstractSampleable):
+    """Σ_m π_m Π_j t_ν((z_j − μ_mj) / σ_mj) / σ_mj: independent Student-t coordinates around each
+    mean, with `scales` σ and `freedom` the degrees ν; draws carry no gradient.
+
+    Where coordinates have heavy tails each on its own, a particle has one or two of them far out
+    and the others near. No density of the distance from the mean is like that.
+    """
+
+    means: Float[Array, "components dim"]
+    scales: Float[Array, "components dim"]
+    log_weights: Float[Array, " components"]
+    freedom: int = eqx.field(static=True)
+
+    def __init__(self, means, scales, log_weights, *, freedom: int):
+        self.means, self.scales = jnp.asarray(means), jnp.asarray(scales)
+        self.log_weights = jnp.asarray(log_weights, self.means.dtype)
+        if freedom < 1:
+            raise ValueError(
+                f"The degrees of freedom are a whole number above zero; got {freedom}."
+            )
+        self.freedom = freedom
+
+    def _log_parts(self, square: Any, log_scales: Any, xp: Any) -> Any:
+        """log density of every component, from squared distances in its scales."""
+        dim, freedom = self.means.shape[1], self.freedom
+        constant = (
+            scipy.special.gammaln((freedom + 1) / 2)
+            - scipy.special.gammaln(freedom / 2)
+            - 0.5 * np.log(freedom * np.pi)
+        )
+        tails = -0.5 * (freedom + 1) * xp.sum(xp.log1p(square / freedom), axis=-1)
+        return tails + dim * float(constant) - xp.sum(log_scales, axis=-1)
+
+    def log_gamma(self, z: Vector) -> Scalar:
+        scales = jnp.abs(self.scales)
+        parts = self._log_parts(((z - self.means) / scales) ** 2, jnp.log(scales), jnp)
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) + parts)
+
+    def log_parts_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        """log of every component's weighted density at many particles, on the host."""
+        z, means = np.asarray(z, np.float64), np.asarray(self.means, np.float64)
+        scales = np.abs(np.asarray(self.scales, np.float64))
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        parts = [
+            self._log_parts(((z - mean) / scale) ** 2, np.log(scale), np)
+            for mean, scale in zip(means, scales, strict=True)
+        ]
+        return log_weights + np.stack(parts, axis=1)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        return np.asarray(scipy.special.logsumexp(self.log_parts_many(z), axis=1))
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.means.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Vector:
+        key_component, key_noise = jax.random.split(key)
+        m = jax.random.categorical(key_component, self.log_weights)
+        shape, dtype = self.means.shape[1:], self.means.dtype
+        return self.means[m] + self.scales[m] * jax.random.t(key_noise, self.freedom, shape, dtype)
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng = generator(key)
+        share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
+        which = rng.choice(len(share), size=num, p=share)
+        eps = rng.standard_t(self.freedom, size=(num, self.means.shape[1]))
+        means, scales = (np.asarray(x, np.float64)[which] for x in (self.means, self.scales))
+        return jnp.asarray(means + scales * eps, self.means.dtype)

@@ -14,8 +14,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from nestedvi._types import Key
-from nestedvi.densities.model_arguments import Arguments
-from nestedvi.densities.model_handlers import mask_of
+from nestedvi.densities.model_calls import Arguments, mask_of
 from nestedvi.errors import ModelError
 
 __all__ = ["check_left_out", "check_observations"]

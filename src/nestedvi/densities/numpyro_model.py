@@ -11,7 +11,6 @@ site: discrete latent sites, point masses, `numpyro.param`, plates that subsampl
 without a bijection to ℝⁿ.
 """
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -27,12 +26,20 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 
 from nestedvi._types import Key, Scalar
-from nestedvi.arguments import check_arrays, shown
 from nestedvi.densities.base import AbstractDensity
-from nestedvi.densities.failures import explain
-from nestedvi.densities.model_arguments import Arguments, readings
+from nestedvi.densities.model_calls import (
+    Arguments,
+    Exactly,
+    check_containers,
+    check_signature,
+    core,
+    explain,
+    is_exact,
+    mask_of,
+    readings,
+    without_mask,
+)
 from nestedvi.densities.model_checks import check_left_out, check_observations
-from nestedvi.densities.model_handlers import Exactly, core, is_exact, mask_of, without_mask
 from nestedvi.errors import ModelCallError, ModelError
 
 __all__ = ["NumpyroModel"]
@@ -88,7 +95,7 @@ class NumpyroModel(AbstractDensity):
         model_kwargs: Mapping[str, Any] | None = None,
     ):
         self.name = getattr(model, "__name__", type(model).__name__)
-        _check_arguments(model_args, model_kwargs)
+        check_containers(model_args, model_kwargs)
         arguments, trace = _first_run(model, self.name, model_args, model_kwargs)
         check_left_out(jax.random.key(0), model, arguments, trace, self.name)
         latent = _latent_sites(trace, self.name)
@@ -114,7 +121,7 @@ class NumpyroModel(AbstractDensity):
             exactly = Exactly(model, unmasked, {name: z[name] for name in self.exact})
             # Extreme values are the sampler's business: they have no mass, and are no error.
             with validation_enabled(False):
-                return -potential_energy(exactly, *arguments, z)
+                return -potential_energy(exactly, *arguments.copied(), z)
 
         def constrain(arguments: Arguments, z: Sites) -> Sites:
             with validation_enabled(False):
@@ -169,28 +176,13 @@ class NumpyroModel(AbstractDensity):
         return {name: x[rows] for name, x in draws.items()}
 
 
-def _check_arguments(model_args: Any, model_kwargs: Any) -> None:
-    if not isinstance(model_args, tuple | list):
-        raise TypeError(
-            "model_args is a tuple of the model's arguments; got"
-            f" {shown(model_args)}. For one argument write model_args=(x,)."
-        )
-    if model_kwargs is not None and not isinstance(model_kwargs, Mapping):
-        raise TypeError(
-            "model_kwargs is a dict of the model's arguments by name; got"
-            f" {shown(model_kwargs)}. Write model_kwargs={{'y': y}}."
-        )
-    check_arrays({f"model_args[{i}]": x for i, x in enumerate(model_args)})
-    check_arrays({f"model_kwargs[{name!r}]": x for name, x in (model_kwargs or {}).items()})
-
-
 def _first_run(
     model: Callable, name: str, args: Iterable[Any], kwargs: Mapping[str, Any] | None
 ) -> tuple[Arguments, dict[str, Any]]:
     """The arguments as the model can use them, and the sites of its first run."""
     first = None
     for arguments in readings(args, kwargs):
-        _check_signature(model, name, *arguments)
+        check_signature(model, name, *arguments)
         # A draw from a wide prior may be infinite, which is no mistake of the model's:
         # distributions that validate what they are given have more than one try.
         for seed in range(_TRIES):
@@ -221,7 +213,7 @@ def _without_effect(
     """Latent sites under a mask whose masked coordinates nothing depends on: those that `obs_mask`
     makes, and those that leave the log density as it is when they move.
     """
-    found = set()
+    names = set()
     for name, site in latent.items():
         mask = np.asarray(mask_of(site["fn"]))
         if mask.all():
@@ -236,24 +228,8 @@ def _without_effect(
                 for values in (drawn, moved)
             )
         if here == there or (np.isnan(here) and np.isnan(there)):
-            found.add(name)
-    return frozenset(found)
-
-
-def _check_signature(model: Callable, name: str, args: tuple, kwargs: dict) -> None:
-    if not callable(model):
-        raise TypeError(f"A NumPyro model is a function of its data; got {type(model).__name__}.")
-    try:
-        signature = inspect.signature(model)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ModelCallError(
-            f"The model {name}{signature} cannot be called with these arguments: {error}. "
-            "Give them as model_args=(…) and model_kwargs={…}."
-        ) from error
+            names.add(name)
+    return frozenset(names)
 
 
 def _trace(key: Key, model: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:

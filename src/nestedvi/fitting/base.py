@@ -19,9 +19,10 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.affine import Affine, AffineMap
-from nestedvi.densities.autoregressive import RULERS, AutoregressiveMixture
+from nestedvi.densities.autoregressive import SCALE_COORDINATES, AutoregressiveMixture
 from nestedvi.densities.mixtures import Mixture
-from nestedvi.fitting.directions import independent_directions, rulers_first, whiten
+from nestedvi.fitting.covariances import whiten
+from nestedvi.fitting.directions import independent_directions, scale_coordinates_first
 from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_mixture
 
 __all__ = ["fit_autoregressive", "refit_base"]
@@ -54,7 +55,7 @@ def _group(at, _) -> str:
         return "directions"
     return (
         "linear"
-        if names[1] in ("slopes", "rule", "rule_bias")
+        if names[1] in ("slopes", "scale_slopes", "scale_bias")
         else "components"
         if names[1] == "head_bias"
         else "network"
@@ -84,7 +85,9 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _InDirections:
     best on the held-out data.
     """
     key_directions, key_density, key_steps = jax.random.split(key, 3)
-    directions = rulers_first(u, independent_directions(key_directions, u), RULERS)
+    directions = scale_coordinates_first(
+        u, independent_directions(key_directions, u), SCALE_COORDINATES
+    )
     model = _InDirections(directions, AutoregressiveMixture(u @ directions.T, key=key_density))
     groups = jax.tree_util.tree_map_with_path(_group, model)
     optimiser = optax.chain(

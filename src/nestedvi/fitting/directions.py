@@ -4,48 +4,19 @@ user's.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 
-__all__ = ["covariance_root", "independent_directions", "lower_root", "rulers_first", "whiten"]
+__all__ = ["independent_directions", "scale_coordinates_first"]
 
 Rows = Float[Array, "data dim"]
 Square = Float[Array, "dim dim"]
-Data = Float[np.ndarray, "data dim"] | Rows
 
 # E[log cosh ε] of a standard normal.
 _NORMAL_LOG_COSH = 0.374567
-# How far above the usual strength a ruler is, and where particles count as far out.
+# How far above the usual strength one that sets scales is, and where particles count as far out.
 _STANDS_OUT, _FAR_OUT = 2.5, 3.0
-
-
-def lower_root(scales: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """A lower triangular root of V diag(scales²) Vᵀ, whatever its condition is."""
-    root = np.transpose(np.linalg.qr((vectors * scales).T, mode="r"))
-    return root * np.where(np.diag(root) < 0, -1.0, 1.0)
-
-
-def covariance_root(covariance: np.ndarray) -> np.ndarray:
-    """A lower triangular root, also of a covariance that rounding has made singular."""
-    try:
-        return np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
-        return lower_root(np.sqrt(np.maximum(values, 1e-14 * values.max() + 1e-300)), vectors)
-
-
-def whiten(z: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean m, root L of the covariance, and u = L⁻¹ (z − m); on the host, in double precision."""
-    z = np.asarray(z, np.float64)
-    mean, dim = z.mean(axis=0), z.shape[1]
-    covariance = np.cov(z.T).reshape(dim, dim)
-    # A direction without spread (one point, or fewer particles than dimensions) still gets a width.
-    ridge = 1e-6 * np.trace(covariance) / dim + 1e-20
-    root = np.linalg.cholesky(covariance + ridge * np.eye(dim))
-    return mean, root, scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
 
 
 def _orthogonal(rows: Square) -> Square:
@@ -59,8 +30,8 @@ def independent_directions(key: Key, u: Rows, iterations: int = 300) -> Square:
     Gaussian first.
 
     FastICA with all rows at once (Hyvärinen 1999). What is most Gaussian comes first because it
-    tends to rule the others: in a funnel the logarithm of the width is Gaussian and what it widens
-    is not.
+    tends to set the scale of others: in a funnel the logarithm of the width is Gaussian and what it
+    widens is not.
     """
 
     def step(_, rows: Square) -> Square:
@@ -81,14 +52,14 @@ def _across(form: Square, d: Float[Array, " dim"]) -> Square:
     return project @ form @ project
 
 
-def rulers_first(u: Rows, rows: Square, most: int) -> Square:
-    """The rows with those first, at most `most`, along which the spread of others changes, turned
-    to be those directions.
+def scale_coordinates_first(u: Rows, rows: Square, most: int) -> Square:
+    """The rows with those first, at most `most`, that set the scale of others, turned to be those
+    directions.
 
-    With y = rows · u and T_abc = E[y_a y_b y_c], a direction d rules the spread across it: T(d)_ab
-    = Σ_c T_abc d_c is large for a and b orthogonal to d. Candidates are the eigenvectors of Σ_ab
-    T_ab T_abᵀ; of what is ruled T has entries as well, but not across it. The own third moments
-    T_aaa do not count: independent coordinates stay as they are.
+    With y = rows · u and T_abc = E[y_a y_b y_c], a direction d sets the scale across it where
+    T(d)_ab = Σ_c T_abc d_c is large for a and b orthogonal to d. Candidates are the eigenvectors of
+    Σ_ab T_ab T_abᵀ; of what is scaled T has entries as well, but not across it. The own third
+    moments T_aaa do not count: independent coordinates stay as they are.
     """
     y = u @ rows.T
     num, dim = y.shape
@@ -98,17 +69,18 @@ def rulers_first(u: Rows, rows: Square, most: int) -> Square:
     moment = jax.lax.map(lambda column: (column[:, None] * y).T @ y / num, y.T)
     index = jnp.arange(dim)
     moment = moment.at[index, index, index].set(0.0)
-    found = jnp.linalg.eigh(jnp.einsum("abc,abd->cd", moment, moment))[1]
-    across = jax.vmap(lambda d: _across(moment @ d, d), in_axes=1)(found)
+    candidates = jnp.linalg.eigh(jnp.einsum("abc,abd->cd", moment, moment))[1]
+    across = jax.vmap(lambda d: _across(moment @ d, d), in_axes=1)(candidates)
     strengths = jnp.sum(across**2, axis=(1, 2))
     rank = jnp.argsort(strengths)
-    found, strengths = found[:, rank], strengths[rank]
+    candidates, strengths = candidates[:, rank], strengths[rank]
     frame, order = jnp.eye(dim, dtype=y.dtype), index + dim
     for i in range(1, min(most, dim - 1) + 1):
-        ruler, rules = found[:, -i], strengths[-i] > _STANDS_OUT * jnp.median(strengths)
-        # The coordinate nearest to the ruler gives way to it, and the others make room.
-        nearest = jnp.argmax(jnp.abs(frame @ ruler))
-        turned = (frame - jnp.outer(frame @ ruler, ruler)).at[nearest].set(ruler)
-        frame = jnp.where(rules, _orthogonal(turned), frame)
-        order = jnp.where(rules, order.at[nearest].set(i), order)
+        direction = candidates[:, -i]
+        sets_scales = strengths[-i] > _STANDS_OUT * jnp.median(strengths)
+        # The coordinate nearest to it gives way to it, and the others make room.
+        nearest = jnp.argmax(jnp.abs(frame @ direction))
+        turned = (frame - jnp.outer(frame @ direction, direction)).at[nearest].set(direction)
+        frame = jnp.where(sets_scales, _orthogonal(turned), frame)
+        order = jnp.where(sets_scales, order.at[nearest].set(i), order)
     return (frame @ rows)[jnp.argsort(order)]

@@ -1,6 +1,7 @@
-"""A base for importance sampling, fitted to its own weighted draws: population Monte Carlo.
+"""Importance sampling from a base: weighted draws, and the base fitted to them (population Monte
+Carlo).
 
-It starts from the shape of the density at its modes. Each round draws from the base, weights the
+A fit starts from the shape of the density at its modes. Each round draws from the base, weights the
 draws, and fits means, covariances and weights of the components to them. Nothing here knows where
 the modes came from.
 """
@@ -10,23 +11,36 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
 
 from nestedvi._types import Key
-from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
 from nestedvi.densities.gaussian import squares_on_host
-from nestedvi.densities.student import StudentMixture, StudentProducts, log_radial
-from nestedvi.fitting.directions import covariance_root
-from nestedvi.fitting.draws import draw_weighted
+from nestedvi.densities.mixtures import StudentMixture, StudentProducts, log_radial
+from nestedvi.fitting.covariances import covariance_root
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host
 
-__all__ = ["SHORT", "Base", "Trial", "base_at_modes", "fit_base", "products_at_modes", "refit"]
+__all__ = [
+    "NO_MASS",
+    "SHORT",
+    "Base",
+    "Trial",
+    "base_at_modes",
+    "draw_weighted",
+    "fit_base",
+    "products_at_modes",
+    "refit",
+    "weigh",
+]
 
+# A log weight of zero mass as a number that can be multiplied with β = 0.
+NO_MASS = -1e30
 Base = StudentMixture | StudentProducts
 
 SHORT = 3.0
-
 # A mode whose share of the mass is below e to minus this is left out.
 _NEGLIGIBLE = 12.0
 # How much of a covariance may come from the draws, the rest from what it was before.
@@ -36,6 +50,29 @@ _ROUNDS = 6
 _FEWEST = 20.0
 # Shares and degrees of freedom of tails that a fit chooses from.
 _TAILS = ((0.3, 5), (0.9, 5), (0.9, 2), (0.9, 1))
+
+
+def weigh(
+    base: AbstractSampleable,
+    target: AbstractDensity,
+    z: Float[Array, "num dim"] | np.ndarray,
+    mesh: Mesh | None = None,
+) -> np.ndarray:
+    """log γ(z) − log q_1(z) for the normalised base, on the host; a NaN is no mass."""
+    log_ratio = log_values(target, z, mesh) - base.log_prob_many(z)
+    return np.where(np.isnan(log_ratio), NO_MASS, np.clip(log_ratio, NO_MASS, -NO_MASS))
+
+
+def draw_weighted(
+    key: Key,
+    base: AbstractSampleable,
+    target: AbstractDensity,
+    num: int,
+    mesh: Mesh | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`num` draws from the base and their log ratios."""
+    z = np.asarray(base.sample_many(key, num))
+    return z, weigh(base, target, z, mesh)
 
 
 class Trial(NamedTuple):

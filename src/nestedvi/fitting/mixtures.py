@@ -1,21 +1,16 @@
-"""Gaussian mixtures with full covariances, and the shape of the bulk, from particles, by
-expectation maximisation.
-"""
+"""Gaussian mixtures with full covariances from particles, by expectation maximisation."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.fitting.directions import Data, whiten
 
-__all__ = ["bulk_root", "fit_gaussian", "fit_mixture", "stack_mixture"]
+__all__ = ["fit_gaussian", "fit_mixture", "stack_mixture"]
 
 Rows = Float[Array, "data dim"]
-_ENOUGH = 500
 
 
 def fit_gaussian(u: Rows) -> CorrelatedMixture:
@@ -25,29 +20,6 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
     return CorrelatedMixture(
         jnp.mean(u, axis=0)[None], jnp.linalg.cholesky(covariance)[None], jnp.zeros(1)
     )
-
-
-def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
-    """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where
-    most particles are; on the host, in double precision.
-
-    The few that are far out count less, as a funnel's mouth should for steps that have to fit its
-    middle as well. Of fewer than ten particles a dimension it is in part the covariance's root.
-    """
-    _, root, u = whiten(z)
-    dim = u.shape[1]
-    # More particles say no more about a shape that is only a metric.
-    u = u[:: max(1, len(u) // max(_ENOUGH, 10 * dim))]
-    num, unit = len(u), np.eye(dim)
-    centre, scatter = np.zeros(dim), unit
-    for _ in range(iterations):
-        precision = np.linalg.inv(scatter + 1e-6 * unit)
-        square = np.einsum("ij,ij->i", (u - centre) @ precision, u - centre)
-        weight = (freedom + dim) / (freedom + square)
-        centre = weight @ u / weight.sum()
-        scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
-    trust = min(1.0, num / (10 * dim))
-    return root @ np.linalg.cholesky(trust * scatter + (1 - trust + 1e-6) * unit)
 
 
 @eqx.filter_jit

@@ -1,7 +1,9 @@
-"""Modes of a density and the shape of the density around each: many climbs, then Hessians.
+"""Modes of a density and the shape of the density around each: where to climb from, many climbs,
+then Hessians.
 
-The density is asked for gradients in batches and for products with its Hessian, each compiled
-once. Nothing here draws a sample.
+Climbs begin around the origin, at particles that a rough run has left, and far away. The density is
+asked for gradients in batches and for products with its Hessian, each compiled once. Nothing here
+weights a particle.
 """
 
 from typing import Any, NamedTuple
@@ -10,15 +12,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
-from nestedvi.densities.base import AbstractDensity
-from nestedvi.densities.gaussian import squares_on_host
+from nestedvi.densities.base import AbstractDensity, log_values
+from nestedvi.densities.gaussian import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import climb
-from nestedvi.fitting.directions import lower_root
+from nestedvi.fitting.covariances import lower_root
 from nestedvi.pieces import piece_size, through_pieces
 
-__all__ = ["Modes", "find_modes", "slopes", "survey"]
+__all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]
 
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
@@ -33,6 +36,17 @@ _SIZES = (1.0, 0.3, 0.1, 0.03)
 _PIECE = 64
 # A survey's climbs are so many rounds long, and so many of the best that are elsewhere then go on.
 _SHORT_CLIMB, _GO_ON = 12, 128
+# Climbs begin at this many places. Where they end at several modes there are more of them, for each
+# mode at least the second number: one that is found half as often as the others is then missed
+# once in 10⁵ times.
+NUM_STARTS, _STARTS_A_MODE, MOST_MODES = 64, 25, 60
+# A survey for what those miss: so many short climbs, so many values of the density (fewer where a
+# draw is large), between which widths, and how many of the values are followed up in each of so
+# many ranges of width. For its cost a value finds five times as many narrow modes as a climb.
+_SURVEY, _VALUES, _SURVEY_WIDTHS = 512, 98_304, (0.5, 32.0)
+_NUMBERS, _FOLLOWED, _RANGES = 10_000_000, 8, 16
+# Widths of the places in units of the search: near ones, and far ones for what those are blind to.
+_WIDTHS = (0.5, 2.0, 8.0)
 
 
 class Modes(NamedTuple):
@@ -52,6 +66,19 @@ class Modes(NamedTuple):
         """
         log_det = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
         return self.log_gamma + log_det + 0.5 * self.z.shape[1] * np.log(2 * np.pi)
+
+    @property
+    def total_log_mass(self) -> float:
+        """Laplace's approximation of the log mass of all modes that it can be told of."""
+        log_mass = self.log_mass[self.curved]
+        return float(scipy.special.logsumexp(log_mass)) if len(log_mass) else -np.inf
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are some, and fewer than a search keeps: with as many there are more, and
+        those at hand say little of the mass.
+        """
+        return 0 < len(self.z) < MOST_MODES
 
     @property
     def curved(self) -> np.ndarray:
@@ -217,3 +244,52 @@ def survey(
 def slopes(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
     """∂ log γ at many places, by the program that climbs use."""
     return _Counted(density, jnp.result_type(float))(np.asarray(z))[1]
+
+
+def search_modes(
+    rng: np.random.Generator, target: AbstractDensity, dim: int, particles: np.ndarray | None
+) -> Modes:
+    """Modes above places around the origin and above the pilot's particles, and those that a survey
+    finds. Where there are several, climbs from places as wide apart as those known find more, until
+    there were enough of them.
+    """
+    starts = rng.normal(size=(NUM_STARTS, dim)) * np.resize(_WIDTHS, NUM_STARTS)[:, None]
+    if particles is not None:
+        half = NUM_STARTS // 2
+        starts[:half] = particles[rng.integers(len(particles), size=half)]
+    modes = find_modes(target, starts, most=MOST_MODES)
+    gradients, done = modes.gradients, 0
+    if particles is not None and modes.is_complete:
+        starts = _wide_draws(rng, _SURVEY, dim)
+        modes = survey(target, starts, modes, most=MOST_MODES)
+        gradients += modes.gradients
+        if len(modes.z) < MOST_MODES:
+            values = min(_VALUES, _NUMBERS // dim)
+            starts = _unexplained(target, _wide_draws(rng, values, dim), modes)
+            modes = find_modes(target, starts, most=MOST_MODES, known=modes)
+            # A value costs a third of a gradient, or less.
+            gradients += modes.gradients + values // 3
+    while 1 < len(modes.z) < MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
+        centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
+        starts = centre + spread * rng.normal(size=(NUM_STARTS, dim))
+        modes = find_modes(target, starts, most=MOST_MODES, known=modes)
+        gradients, done = gradients + modes.gradients, done + NUM_STARTS
+    return modes._replace(gradients=gradients)
+
+
+def _wide_draws(rng: np.random.Generator, num: int, dim: int) -> np.ndarray:
+    """Draws of many widths, narrow ones first."""
+    low, high = np.log(_SURVEY_WIDTHS)
+    widths = np.exp(np.sort(rng.uniform(float(low), float(high), size=(num, 1)), axis=0))
+    return widths * rng.normal(size=(num, dim))
+
+
+def _unexplained(target: AbstractDensity, z: np.ndarray, modes: Modes) -> np.ndarray:
+    """The draws at which the density is furthest above the Gaussians at the modes, some of every
+    width: a narrow mode far away shows in values where few climbs begin.
+    """
+    shapes = CorrelatedMixture(modes.z, modes.roots, modes.log_mass)
+    values = log_values(target, z) - shapes.log_prob_many(z)
+    values = np.where(np.isfinite(values), values, -np.inf)
+    ranges = np.array_split(np.arange(len(z)), _RANGES)
+    return z[np.concatenate([rows[np.argsort(-values[rows])[:_FOLLOWED]] for rows in ranges])]

@@ -1,8 +1,9 @@
-"""What a way of answering must give: weighted particles of a density on vectors and its log Z.
+"""What a way of answering must give: weighted particles of a density on vectors and its log Z, and
+how they came about, batch by batch and level by level.
 
 `sample` turns the user's model into such a density and the answer back into the user's sites; the
-rows of `nestedvi methods` and every other way of answering stand behind the one type below. Nothing
-here runs anything.
+rows of `nestedvi methods` and every other way of answering stand behind the one type below. A
+tempered run that is over becomes an answer here too. Nothing here runs anything.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,20 +12,39 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, LogWeights
+from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractDensity
-from nestedvi.inference.trace import Trace
 from nestedvi.methods import Method
+from nestedvi.particles.weights import ess, log_Z_hat_stderr, normalise
+from nestedvi.smc.tempering import MAX_LEVELS, Tempering
 from nestedvi.storage.stages import KeptStages
 
-__all__ = ["Answer", "AnswerFunction", "Cost", "PriorDraws", "Request"]
+__all__ = [
+    "Answer",
+    "AnswerFunction",
+    "Cost",
+    "LevelTrace",
+    "PriorDraws",
+    "Request",
+    "Trace",
+    "answer_from_followed",
+    "missed_modes",
+    "trace_tempering",
+    "unfinished",
+    "weight_curve",
+]
 
 T = TypeVar("T")
 _PIECE = 500
+_POINTS = 101
+# By how much Laplace's approximation of the modes' mass may exceed log Z: it is one.
+_MISSED = 0.4
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
 
@@ -37,6 +57,52 @@ class Cost(NamedTuple):
     learning: float
     sampling: float
     values: float
+
+
+class LevelTrace(NamedTuple):
+    """One batch's levels: β where the path has temperatures, and the ESS of each level's weights as
+    a share of its particles.
+    """
+
+    beta: Float[np.ndarray, " levels"] | None
+    ess_share: Float[np.ndarray, " levels"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists."""
+        beta = None if self.beta is None else [float(x) for x in self.beta]
+        return {"beta": beta, "ess_share": [float(x) for x in self.ess_share]}
+
+
+class Trace(NamedTuple):
+    """What every batch estimated, how many first draws its particles descend from, its levels, and
+    how unequal the weights of all first draws are: the share of weight that the largest i/100 of
+    them carry.
+    """
+
+    log_Z: Float[np.ndarray, " batches"]
+    num_ancestors: Int[np.ndarray, " batches"]
+    levels: tuple[LevelTrace, ...] = ()
+    weight_share: Float[np.ndarray, " points"] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for a file."""
+        return {
+            "batches": {
+                "log_Z": [float(x) for x in self.log_Z],
+                "num_ancestors": [int(x) for x in self.num_ancestors],
+            },
+            "levels": [level.to_dict() for level in self.levels],
+            "weight_share": None
+            if self.weight_share is None
+            else [float(x) for x in self.weight_share],
+        }
+
+
+def weight_curve(log_w: Any) -> Float[np.ndarray, " points"]:
+    """The share of all weight that the largest i/100 of the draws carry, i = 0 … 100."""
+    w_bar = np.sort(np.asarray(normalise(np.asarray(log_w, np.float64))))[::-1]
+    at = np.arange(len(w_bar) + 1) / len(w_bar)
+    return np.interp(np.linspace(0, 1, _POINTS), at, np.concatenate([[0.0], np.cumsum(w_bar)]))
 
 
 class Answer(NamedTuple):
@@ -121,3 +187,60 @@ class Request:
 
 
 AnswerFunction = Callable[[Key, Request], Answer]
+
+
+def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -> Answer:
+    """Batches that followed a tuned run as one answer in the density's own coordinates."""
+    log_Z, stderr = log_Z_hat_stderr(run.log_Z_hats)
+    z = target.map(jnp.asarray(run.z[:num_particles]))
+    return Answer(
+        z,
+        run.log_w.reshape(-1)[:num_particles],
+        float(log_Z),
+        float(stderr),
+        num_batches=len(run.log_w),
+        num_ancestors=int(run.origins.sum()),
+        drawn_log_w=run.drawn_log_w,
+        trace=trace_tempering(run),
+    )
+
+
+def trace_tempering(run: Tempering) -> Trace:
+    """Batches of one run, along the same temperatures."""
+    return Trace(
+        run.log_Z_hats,
+        run.origins,
+        tuple(_tempered_levels(run, batch) for batch in range(len(run.log_w))),
+        weight_curve(run.drawn_log_w),
+    )
+
+
+def _tempered_levels(run: Tempering, batch: int) -> LevelTrace:
+    """The weights that lead to temperature k are those of the particles at k − 1."""
+    steps, num = np.diff(run.betas, prepend=0.0), run.log_w.shape[1]
+    ratios = run.log_ratios.reshape(-1, *run.log_w.shape)[:, batch]
+    shares = [
+        float(ess(step * log_ratio)) / num for step, log_ratio in zip(steps, ratios, strict=False)
+    ]
+    return LevelTrace(run.betas, np.array(shares))
+
+
+def unfinished(run: Tempering) -> tuple[str, ...]:
+    """A sentence if a run did not reach the target."""
+    if float(run.beta) < 1:
+        return (
+            f"Tempering stopped at β = {float(run.beta):.3f} of 1 after {MAX_LEVELS} temperatures:"
+            " the particles are not the target's.",
+        )
+    return ()
+
+
+def missed_modes(log_mass: float, answer: Answer) -> tuple[str, ...]:
+    """A mode that climbs found and particles did not has more mass than all that they report."""
+    gap = log_mass - answer.log_Z
+    if gap <= max(_MISSED, 6 * answer.log_Z_stderr):
+        return ()
+    return (
+        f"Modes that optimisation found have, by Laplace's approximation, e^{gap:.1f} times the"
+        " mass that the particles account for: they miss a narrow mode, and log Z is too low.",
+    )

@@ -17,12 +17,11 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.inference.answer import Answer, Request
-from nestedvi.inference.coordinates import first_coordinates
 from nestedvi.inference.exact import exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
-from nestedvi.inference.search import search
-from nestedvi.inference.stages import Stages
+from nestedvi.inference.search import first_coordinates, search
+from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan
 

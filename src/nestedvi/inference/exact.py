@@ -1,13 +1,17 @@
-"""The user's density in double precision, and answers computed in single, made right by it.
+"""What single precision makes of the user's density, and how double precision mends it.
 
 In single precision a log density of large terms (counts of 10⁵, many rows) is off by far more than
 the standard error of log Z. Where particles are of a density γ' that is the user's γ but for some
 rounding, log w + log γ − log γ' are proper weights for γ. Where rounding is no longer small beside
 one nat, two compiled programs do not even agree on γ', and all is computed again in double
-precision. Nothing here samples.
+precision.
+
+A bijection rounds to the border of its support somewhere: beyond that place two particles are the
+same. Particles near it say that there is mass beyond, which log Z then lacks. That is a sentence,
+and is not repaired. Nothing here samples.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -15,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
+from numpyro.distributions.transforms import IdentityTransform
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.densities.base import AbstractDensity, Density
-from nestedvi.fitting.draws import log_values
+from nestedvi.densities.base import AbstractDensity, Density, log_values
+from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.inference.answer import Answer, AnswerFunction, Request
 from nestedvi.inference.traced import trace
 from nestedvi.particles.weights import log_Z_hat, log_Z_hat_stderr
@@ -35,12 +40,18 @@ __all__ = [
     "in_double",
     "make_exact",
     "missing_values",
+    "nothing",
+    "rounded_at_the_border",
 ]
 
 # Rounding of log γ in single precision that weights can mend: its standard deviation.
 _ROUNDING = 0.1
 # Fewer places without a number than this are chance of the edge of a support.
 _MISSING = 1e-3
+# So far from the place where a bijection rounds, in unconstrained units, a density that falls like
+# the Jacobian has lost all but a few hundredths of its mass.
+_NEAR = 3.0
+_SHARE = 0.001
 
 
 def in_double(density: AbstractDensity, like: PyTree) -> AbstractDensity | None:
@@ -157,3 +168,50 @@ def missing_values(answer: Answer, request: Request) -> tuple[str, ...]:
         " count as no mass. If there should be some, log Z is too low; look for what overflows, or"
         ' use jax.config.update("jax_enable_x64", True).',
     )
+
+
+def nothing(z: Float[Array, "particles dim"], weights: np.ndarray) -> tuple[str, ...]:
+    """What there is to say of particles whose coordinates are the user's own."""
+    return ()
+
+
+def rounded_at_the_border(
+    model: NumpyroModel,
+    unravel: Callable[[Array], PyTree],
+    z: Float[Array, "particles dim"],
+    weights: Float[np.ndarray, " particles"],
+) -> tuple[str, ...]:
+    """A sentence for each site with more than a thousandth of its mass at the border.
+
+    Sites whose density is computed in unconstrained coordinates are exact there.
+    """
+    bijections = {
+        name: bijection
+        for name, bijection in model.bijections().items()
+        if name not in model.exact
+        and not isinstance(bijection, IdentityTransform)
+        and bijection.domain.event_dim == bijection.codomain.event_dim == 0
+    }
+    if not bijections:
+        return ()
+    sites = jax.vmap(unravel)(jnp.asarray(z))
+    sentences = []
+    for name, bijection in bijections.items():
+        x = np.asarray(sites[name])
+        near = np.zeros(x.shape, dtype=bool)
+        for step in (-_NEAR, _NEAR):
+            near |= _same(bijection, x + x.dtype.type(step), x + x.dtype.type(2 * step))
+        share = float(np.sum(weights * near.reshape(len(x), -1).any(axis=1)))
+        if share > _SHARE:
+            sentences.append(
+                f"{100 * share:.2g} % of the mass of {name!r} is at the border of its support,"
+                f" where {x.dtype} rounds: mass beyond is missing from log Z. Use"
+                ' jax.config.update("jax_enable_x64", True), or a site on the logit or log scale.'
+            )
+    return tuple(sentences)
+
+
+def _same(bijection: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether two coordinates have one image."""
+    with np.errstate(all="ignore"):
+        return np.asarray(bijection(jnp.asarray(x)) == bijection(jnp.asarray(y)))

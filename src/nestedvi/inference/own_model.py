@@ -1,5 +1,5 @@
 """A user's model from a file to a posterior on disk: what `nestedvi sample` assembles from the
-library's parts. Files are read in `model_file` and `data_file`, and written in `output`; it refuses
+library's parts. Files are read in `model_file` and `data_file`, and written in `report`; it refuses
 to know their formats.
 """
 
@@ -16,9 +16,8 @@ from nestedvi.distributed import is_first, num_processes
 from nestedvi.errors import DataError, UnknownNameError
 from nestedvi.inference.data_file import check_takes, load_data
 from nestedvi.inference.model_file import load_model
-from nestedvi.inference.output import write_posterior
 from nestedvi.inference.posterior import Posterior
-from nestedvi.inference.report import posterior_content
+from nestedvi.inference.report import posterior_content, write_posterior
 from nestedvi.inference.sample import sample
 from nestedvi.storage.files import output_folder, provenance
 from nestedvi.storage.locks import locked

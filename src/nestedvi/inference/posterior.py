@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from nestedvi._types import Key
-from nestedvi.inference.answer import Answer, Cost
-from nestedvi.inference.sites import named_sites
+from nestedvi.inference.answer import Answer, Cost, Trace
+from nestedvi.inference.problem import named_sites
 from nestedvi.inference.summary import Summary, scalar_elements, summarise, weighted_mean
-from nestedvi.inference.trace import Trace
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, normalise
 from nestedvi.storage.files import provenance

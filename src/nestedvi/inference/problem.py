@@ -1,8 +1,8 @@
-"""From what a user has (a NumPyro model, a density, a function) to a density on vectors, and the
-way back. It runs no sampler.
+"""From what a user has (a NumPyro model, a density, a function) to a density on vectors, the way
+back, and the names of sites and their elements. It runs no sampler.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,17 +17,14 @@ from numpyro.distributions import Distribution
 from nestedvi._types import Key
 from nestedvi.arguments import check_whole
 from nestedvi.densities.base import AbstractDensity, Density, as_density
-from nestedvi.densities.failures import explain
+from nestedvi.densities.model_calls import explain
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
-from nestedvi.inference.border import nothing, rounded_at_the_border
-from nestedvi.inference.exact import in_double
-from nestedvi.inference.indices import check_indices
-from nestedvi.inference.sites import element_names, named_sites
-from nestedvi.inference.traced import Traced, constants_apart, trace
+from nestedvi.inference.exact import in_double, nothing, rounded_at_the_border
+from nestedvi.inference.traced import Traced, check_indices, constants_apart, trace
 
-__all__ = ["Problem", "make_problem"]
+__all__ = ["Problem", "element_names", "make_problem", "named_sites"]
 
 Vector = Float[Array, " dim"]
 _SHAPE = (
@@ -241,3 +238,24 @@ def _names(like: PyTree) -> tuple[str, ...]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def named_sites(samples: PyTree) -> dict[str, jax.Array]:
+    """Arrays by name: a dict's own keys, the path of other pytrees' leaves (`a.0`), and `z` for a
+    bare array.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(samples)
+    return {".".join(_key(part) for part in path) or "z": leaf for path, leaf in leaves}
+
+
+def _key(part) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(part, attribute):
+            return str(getattr(part, attribute))
+    return str(part)
+
+
+def element_names(site: str, shape: tuple[int, ...]) -> Iterator[str]:
+    """`theta[0, 1]` for every element of a site, in C order; a scalar is its site."""
+    for index in np.ndindex(*shape):
+        yield f"{site}[{', '.join(map(str, index))}]" if index else site

@@ -16,23 +16,21 @@ from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
-from nestedvi.densities.mixtures import ScaleMixture
-from nestedvi.densities.student import StudentMixture
-from nestedvi.fitting.directions import covariance_root
-from nestedvi.fitting.draws import draw_weighted, weigh
+from nestedvi.densities.mixtures import ScaleMixture, StudentMixture
+from nestedvi.fitting.covariances import covariance_root
 from nestedvi.fitting.importance import (
     SHORT,
     Base,
     Trial,
     base_at_modes,
+    draw_weighted,
     fit_base,
     products_at_modes,
     refit,
+    weigh,
 )
-from nestedvi.fitting.modes import Modes, find_modes
-from nestedvi.inference.answer import Answer, Cost
-from nestedvi.inference.mode_search import MOST_MODES, NUM_STARTS, search_modes, total_log_mass
-from nestedvi.inference.trace import Trace, weight_curve
+from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
+from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
 from nestedvi.particles.resampling import systematic
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import generator, split_on_host
@@ -138,7 +136,7 @@ class _Search:
     def misses_a_mode(self, trial: Trial) -> bool:
         """Whether the base has far less than its due at the top of a mode that has mass."""
         modes = self.modes
-        matter = modes.curved & (modes.log_mass > total_log_mass(modes) + np.log(_MATTERS))
+        matter = modes.curved & (modes.log_mass > modes.total_log_mass + np.log(_MATTERS))
         tops = modes.z[matter]
         return bool(len(_uncovered(trial.base, self.target, tops, trial.log_Z_hat + SHORT)))
 
@@ -147,7 +145,7 @@ class _Search:
         good = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
         if not good or self.misses_a_mode(trial):
             return False
-        if self.particles is None:
+        if self.pilot is None or self.particles is None:
             return True
         missed = self.missed(trial)
         if not len(missed) and trial.share > _GOOD:
@@ -165,7 +163,7 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     key_starts, *keys = split_on_host(key, _REPAIRS + 2 + len(_FREEDOMS))
     at = _Search(key_starts, target, dim, pilot)
     # With as many modes as are kept there are more: no mixture of them will do.
-    if not 0 < len(at.modes.z) < MOST_MODES:
+    if not at.modes.is_complete:
         return QuickBase(None, False, at.gradients, 0)
     trial = at.mixture(keys[len(_FREEDOMS) :])
     accepted = at.accepts(trial)
@@ -173,7 +171,7 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         if accepted := at.accepts(other):
             trial = other
             break
-    return QuickBase(trial, accepted, at.gradients, at.values, total_log_mass(at.modes))
+    return QuickBase(trial, accepted, at.gradients, at.values, at.modes.total_log_mass)
 
 
 def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
@@ -227,12 +225,10 @@ def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> Studen
     return StudentMixture(*arrays, tails=base.tails, freedom=base.freedom)
 
 
-def _agrees(trial: Trial, pilot: Tempering | None, target: Pullback) -> bool:
+def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:
     """Whether the pilot's rough log Z is not above the trial's. One below it is no objection: the
     pilot missed what draws at the modes have shown.
     """
-    if pilot is None:
-        return True
     # What the pilot's single precision makes of log γ is not held against it.
     log_ratio = weigh(ScaleMixture(pilot.z.shape[1]), target, pilot.z.astype(np.float64))
     log_Z = pilot.log_Z_hat + float(log_Z_hat(log_ratio - pilot.log_ratios[-1]))

@@ -1,6 +1,9 @@
-"""A posterior as one page to look at: the diagnosis first, then log Z with its batches, the
-marginals, the levels, the cost, and what made it. Its numbers are those of `posterior.json`; it
-computes none of its own.
+"""A posterior's files: its summary as JSON, its figure, its report, and its draws for ArviZ where
+that is installed.
+
+A report is one page to look at: the diagnosis first, then log Z with its batches, the marginals,
+the levels, the cost, and what made it. Its numbers are those of `posterior.json`; nothing is
+computed here.
 """
 
 from collections.abc import Mapping
@@ -10,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nestedvi.inference.posterior import Posterior
 from nestedvi.inference.summary import QUANTILES, scalar_elements
 from nestedvi.plot.charts import (
     bars_chart,
@@ -19,9 +23,11 @@ from nestedvi.plot.charts import (
     marginal_chart,
     pair_chart,
 )
+from nestedvi.plot.figures import save_figure
 from nestedvi.plot.page import Section, facts, figures, paragraphs, sentences, table, write_page
+from nestedvi.storage.files import write_atomic, write_json
 
-__all__ = ["posterior_content", "write_posterior_report"]
+__all__ = ["posterior_content", "write_posterior", "write_posterior_report"]
 
 _MARGINALS, _PAIRED, _ROWS = 16, 4, 200
 _GUIDE = (
@@ -195,3 +201,27 @@ def _provenance(content: Mapping[str, Any]) -> str:
     return table(("what", ""), rows, words=True) + paragraphs(
         "The numbers of this page are in its source as JSON, under the id “data”.", quiet=True
     )
+
+
+def write_posterior(folder: Path, posterior: Posterior, content: dict[str, Any]) -> list[str]:
+    """Writes `posterior.json` (`content`), `posterior.png`, `report.html` and, where ArviZ is
+    installed, `posterior.nc`; returns their names.
+    """
+    write_json(folder / "posterior.json", content)
+    save_figure(posterior.plot(), folder / "posterior.png")
+    write_posterior_report(folder / "report.html", posterior, content, title=content["model"])
+    names = ["posterior.json", "posterior.png", "report.html"]
+    if _has_arviz():
+        write_atomic(
+            folder / "posterior.nc", lambda path: posterior.to_arviz().to_netcdf(str(path))
+        )
+        names.append("posterior.nc")
+    return names
+
+
+def _has_arviz() -> bool:
+    try:
+        import arviz  # noqa: F401
+    except ImportError:
+        return False
+    return True

@@ -36,11 +36,16 @@ from nestedvi.precision import in_full_precision
 from nestedvi.progress import as_reporter
 from nestedvi.storage.compiled import keep_compiled
 
-__all__ = ["ANSWERS", "sample"]
+__all__ = ["ABOUT", "ANSWERS", "sample"]
 
 # Ways of answering that are no row of the methods table, by the name that `method` gives them; they
 # go before rows of that name.
 ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
+# What `nestedvi methods` says of them.
+ABOUT = {
+    "auto": "Finds the target, learns a base as simple as it allows, samples from that base.",
+    "smc": "Tempered SMC with Hamiltonian moves. It learns nothing.",
+}
 
 
 @in_full_precision

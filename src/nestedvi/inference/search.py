@@ -1,33 +1,164 @@
-"""The first run of every way of answering: from a wide base to particles of the target, in
-coordinates that suit them.
+"""Where the mass of a density is: the first run of every way of answering, from a wide base to
+particles of the target, in coordinates that suit them; and the errors that say why it ended with
+nothing to work on.
+
+Does the density have a finite normaliser? Particles of an improper one never stop spreading.
+Random-walk moves along differences of other particles follow any ridge and are as long as the
+particles are apart: a flat direction widens by a constant factor a round, for ever; the width of a
+proper density settles, however large. Numbers end before that: a flat direction stops where the
+density overflows. So a width that settles after it grew without measure must show a density that
+falls along it. It is a test for mass that runs away, not a proof that none does. `RunawayError` is
+raised here and nowhere else.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import Pullback
+from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
+from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
+from nestedvi.errors import DensityError
 from nestedvi.inference.answer import Request
-from nestedvi.inference.coordinates import (
-    check_mass,
-    first_coordinates,
-    in_units_as_far,
-    in_units_of,
-    is_one_point,
-)
 from nestedvi.inference.exact import check_rounding
-from nestedvi.inference.runaway import check_width, settle
-from nestedvi.randomness import split_on_host
-from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tempering, tempering
+from nestedvi.randomness import generator, split_on_host
+from nestedvi.smc.tempering import Plan, Tempering, tempering
 
-__all__ = ["Pilot", "search", "unfinished"]
+__all__ = [
+    "Pilot",
+    "RunawayError",
+    "check_mass",
+    "check_width",
+    "first_coordinates",
+    "in_units_as_far",
+    "is_one_point",
+    "search",
+    "settle",
+]
 
+_ROUNDING = 10.0
+_PRIOR_DRAWS, _LEAST_UNIT = 1000, 1e-6
+# Units above this, or 90 % of the draws over so many times the range of the middle fifth (6.5 for
+# a Gaussian, 19 for a Cauchy), are looked at twice.
+_LARGE, _HEAVY = 1e3, 100.0
+# The tenth where the density is highest is up to ten times narrower by that alone.
+_FAR = 100.0
 # A point so far out is where a density wider than the search carried particles to; so many times
 # units are made larger.
-_FAR, _WIDER = 1e3, 8
+_FAR_OUT, _WIDER = 1e3, 8
+# Particles whose widths are followed; rounds of moves, and those where a width is without measure.
+_PARTICLES, _MAX_ROUNDS, _MOST_ROUNDS = 500, 60, 200
+# It is growth when a width is this much above what it was _WINDOW rounds ago: four standard errors
+# of 500 particles.
+_WINDOW, _GROWTH = 3, 1.3
+# Widths may shrink first, from where a search left a few particles; that hides growth.
+_WARM_UP, _MOVING = 4, 0.05
+# Without measure when a width has grown a million times and to a million: it goes on for longer,
+# and is refused unless the density falls. A case of doubt after the last round when both are 30.
+_BEYOND, _DOUBTFUL = 1e6, 30.0
+# The end of single precision, with room for sums.
+_END = 1e36
+# By how much the log density of particles half as far away is higher, at the least, where it falls;
+# half a nat times 1 − ¼ for a Gaussian.
+_FALLS = 0.02
+# A width beyond any that a search which began with one could have reached.
+_ASTRONOMIC = 1e8
+
+
+def first_coordinates(key: Key, request: Request) -> Pullback:
+    """The density around the prior's draws and in units of their spread, or around the origin.
+
+    A vague prior may have most of its mass where no data could have come from: a precision
+    ~ Gamma(.01, .01) puts the effects that it governs at 10¹⁴. Where units come out that large, or
+    tails that heavy, those draws say place and units that the data make likeliest.
+    """
+    centre, scale = np.zeros(request.dim), np.ones(request.dim)
+    if request.prior is not None:
+        draws = np.asarray(request.prior(key, _PRIOR_DRAWS), np.float64)
+        centre, scale = _place(draws)
+        if _is_vague(draws, centre, scale):
+            centre, scale = _likely_place(request, draws, centre, scale)
+    return Pullback(request.density, diagonal_map(centre, scale))
+
+
+def _place(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Median, and half of the distance of the 16 % and 84 % quantiles."""
+    low, centre, high = np.quantile(draws, [0.16, 0.5, 0.84], axis=0)
+    return centre, np.maximum((high - low) / 2, _LEAST_UNIT)
+
+
+def _is_vague(draws: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> bool:
+    """Whether units are large, or the draws are spread over many orders of magnitude."""
+    few, least, most, many = np.quantile(draws, [0.05, 0.4, 0.6, 0.95], axis=0)
+    heavy = many - few > _HEAVY * np.maximum(most - least, _LEAST_UNIT)
+    return bool(np.any(heavy | (scale > _LARGE) | (np.abs(centre) > _LARGE)))
+
+
+def _likely_place(
+    request: Request, draws: np.ndarray, centre: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the tenth of the draws where the density is highest; as it was where that is not far from
+    the rest, as for a wide prior whose scale is right.
+    """
+    z = jnp.asarray(draws, jnp.result_type(float))
+    log_gamma = np.asarray(_values(request.density, z), np.float64)
+    log_gamma = np.where(np.isfinite(log_gamma), log_gamma, -np.inf)
+    best = draws[np.argsort(log_gamma)[-_PRIOR_DRAWS // 10 :]]
+    if not np.isfinite(log_gamma.max()):
+        return centre, scale
+    likely_centre, likely_scale = _place(best)
+    if not np.any(scale > _FAR * likely_scale):
+        return centre, scale
+    return likely_centre, np.minimum(scale, likely_scale)
+
+
+@eqx.filter_jit
+def _values(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Array:
+    return jax.vmap(density.log_gamma)(z)
+
+
+def check_mass(any_finite: bool, z: Float[np.ndarray, "particles dim"], has_prior: bool) -> None:
+    """Raises `DensityError` if no particle ended where the density has mass, or all of them on one
+    point.
+    """
+    if not any_finite:
+        where = "around draws of the prior" if has_prior else "centred Gaussians of scale 0.3 to 30"
+        hint = (
+            "Check the data against the model."
+            if has_prior
+            else "Shift or rescale it so that some of its mass is there."
+        )
+        raise DensityError(
+            f"The log density is NaN or −inf wherever the search looked ({where}). {hint}"
+        )
+    if is_one_point(z):
+        raise DensityError(
+            "The search ended with all particles on one point (near"
+            f" {np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))):.3g}): the density grows"
+            " without bound there, or its mass is too narrow to follow. Check its sign and its"
+            " scale."
+        )
+
+
+def is_one_point(z: Float[np.ndarray, "particles dim"]) -> bool:
+    """Whether all particles are on one point, in some coordinate, or not finite."""
+    # Far away, particles on one point still differ by their rounding.
+    mean, spread = np.mean(z, axis=0, dtype=np.float64), np.std(z, axis=0, dtype=np.float64)
+    least = _ROUNDING * np.finfo(z.dtype).eps * np.abs(mean)
+    return not np.all(np.isfinite(mean) & np.isfinite(spread) & (spread > least))
+
+
+def in_units_as_far(target: Pullback, z: Float[np.ndarray, "particles dim"]) -> Pullback:
+    """The same density in units as large as particles are far from the origin."""
+    far = float(np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))))
+    shift, unit = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
+    return Pullback(target.density, diagonal_map(shift, unit * far))
 
 
 class Pilot(NamedTuple):
@@ -46,7 +177,7 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     run = _run(key_run, request, target, num, plan)
     for _ in range(_WIDER):
         z = np.asarray(run.z)
-        if not is_one_point(z) or not _FAR < np.max(np.abs(z)) < np.inf:
+        if not is_one_point(z) or not _FAR_OUT < np.max(np.abs(z)) < np.inf:
             break
         # The draw that was furthest out has won all weight and was carried on from there: to such a
         # density all draws are one point, and only larger units tell.
@@ -73,11 +204,120 @@ def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> 
     return tempering(key, base, target, plan, num_particles=num, piece=piece, mesh=request.mesh)
 
 
-def unfinished(run: Tempering) -> tuple[str, ...]:
-    """A sentence if a run did not reach the target."""
-    if float(run.beta) < 1:
-        return (
-            f"Tempering stopped at β = {float(run.beta):.3f} of 1 after {MAX_LEVELS} temperatures:"
-            " the particles are not the target's.",
+class RunawayError(DensityError):
+    """The particles spread without end along one coordinate."""
+
+
+def _refuse(
+    target: Pullback, names: tuple[str, ...], coordinate: int, before: float, after: float
+) -> NoReturn:
+    """Widths come in the target's coordinates and are said in the user's units."""
+    unit = float(np.asarray(target.map.matrix)[coordinate])
+    name = names[coordinate] if names else f"coordinate {coordinate}"
+    raise RunawayError(
+        f"log Z runs away: particles keep spreading along {name} (width {unit * before:.3g}, then"
+        f" {unit * after:.3g} and still growing), as they do when a posterior is improper. Give"
+        " that direction a proper prior."
+    )
+
+
+def check_width(
+    target: Pullback, z: Float[Array, "particles dim"] | np.ndarray, names: tuple[str, ...] = ()
+) -> None:
+    """Raises `RunawayError` if a search, which began with a width of about one, ended so wide that
+    it must have followed a flat direction.
+    """
+    width = np.nan_to_num(np.std(np.asarray(z, np.float64), axis=0), nan=np.inf)
+    worst = int(np.argmax(width))
+    if width[worst] > _ASTRONOMIC:
+        _refuse(target, names, worst, 1.0, float(width[worst]))
+
+
+def settle(
+    key: Key,
+    target: Pullback,
+    z: Float[Array, "particles dim"] | np.ndarray,
+    names: tuple[str, ...] = (),
+) -> tuple[Float[np.ndarray, "particles dim"], int]:
+    """500 of the particles after they moved until their widths settled, and how many values of the
+    density that took; raises `RunawayError` if they spread without end.
+
+    `z` is in units where the search began with a width of about one. The moves follow the density
+    only roughly (all particles move at once, along each other): they are no estimate. The loop runs
+    on the host; only values of the density are compiled.
+    """
+    rng, dtype = generator(key), z.dtype
+    here = np.asarray(z, np.float64)[np.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
+    values = 0
+
+    def log_gamma(points: np.ndarray) -> np.ndarray:
+        nonlocal values
+        values += len(points)
+        with np.errstate(over="ignore"):
+            log_density = log_values(target, points.astype(dtype))
+        return np.nan_to_num(log_density, nan=-np.inf, neginf=-np.inf)
+
+    # Medians, which heavy but proper tails leave alone; from where the particles began, so that
+    # drifting away is growth too.
+    centre = np.median(here, axis=0)
+    first = np.median(np.abs(here - centre), axis=0) + np.finfo(np.float32).tiny
+    widths, log_here = [first] * _WINDOW, log_gamma(here)
+    for done in range(1, _MOST_ROUNDS + 1):
+        here, log_here, accepted = _round(rng, here, log_here, log_gamma)
+        width = np.median(np.abs(here - centre), axis=0)
+        beyond = np.minimum(width, width / first) >= _BEYOND
+        # Particles that hardly move have widths that say nothing.
+        settled = (
+            done >= _WARM_UP + _WINDOW
+            and accepted > _MOVING
+            and bool(np.all(width < _GROWTH * widths[0]))
         )
-    return ()
+        widths = [*widths[1:], width]
+        if settled and not (beyond.any() and _is_flat(here, centre, log_gamma)):
+            return here, values
+        if settled or width.max() > _END or (done >= _MAX_ROUNDS and not beyond.any()):
+            break
+    last = np.nan_to_num(widths[-1], nan=np.inf)
+    # A search that collapsed onto a point grows as well, back to where it should be: both the
+    # growth and the width must be large.
+    widest = np.where(np.minimum(last, last / first) > _DOUBTFUL, last, 0.0)
+    if widest.any():
+        worst = int(np.argmax(widest))
+        _refuse(target, names, worst, float(first[worst]), float(last[worst]))
+    return here, values
+
+
+def _round(
+    rng: np.random.Generator,
+    z: np.ndarray,
+    log_z: np.ndarray,
+    log_gamma: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Random-walk moves along differences of particles: where they are, their log densities, and
+    the share of moves that was accepted.
+    """
+    (num, dim), accepted = z.shape, 0.0
+    moves = min(max(10, dim // 2), 50)
+    for _ in range(moves):
+        one, other = rng.integers(num, size=(2, num))
+        size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
+        proposal = z + size * (z[one] - z[other])
+        log_new = log_gamma(proposal)
+        with np.errstate(invalid="ignore"):
+            accept = np.log(rng.uniform(size=num)) < log_new - log_z
+        accepted += float(np.mean(accept)) / moves
+        z = np.where(accept[:, None], proposal, z)
+        log_z = np.where(accept, log_new, log_z)
+    return z, log_z, accepted
+
+
+def _is_flat(
+    z: np.ndarray, centre: np.ndarray, log_gamma: Callable[[np.ndarray], np.ndarray]
+) -> bool:
+    """Whether the density does not fall along the direction in which the particles are widest."""
+    away = z - centre
+    scale = np.abs(away).max()
+    _, _, directions = np.linalg.svd(away / scale, full_matrices=False)
+    along = (away @ directions[0])[:, None] * directions[0]
+    gain = log_gamma(z - along / 2) - log_gamma(z)
+    return not np.median(gain[np.isfinite(gain)] if np.isfinite(gain).any() else [0.0]) > _FALLS

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from nestedvi.inference.sites import element_names, named_sites
+from nestedvi.inference.problem import element_names, named_sites
 
 __all__ = ["QUANTILES", "Row", "Summary", "scalar_elements", "summarise", "weighted_mean"]
 

@@ -16,16 +16,21 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Affine, Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.fitting.directions import whiten
+from nestedvi.fitting.covariances import whiten
 from nestedvi.fitting.importance import base_at_modes, products_at_modes
-from nestedvi.fitting.modes import Modes, slopes
-from nestedvi.inference.answer import Answer, Cost, Request
-from nestedvi.inference.batches import answer_from_followed
+from nestedvi.fitting.modes import Modes, search_modes, slopes
+from nestedvi.inference.answer import (
+    Answer,
+    Cost,
+    Request,
+    answer_from_followed,
+    missed_modes,
+    unfinished,
+)
 from nestedvi.inference.exact import exactly
-from nestedvi.inference.mode_search import MOST_MODES, missed_modes, search_modes, total_log_mass
-from nestedvi.inference.search import search, unfinished
-from nestedvi.inference.stages import Stages
+from nestedvi.inference.search import search
 from nestedvi.particles.weights import khat
+from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
 
@@ -98,7 +103,7 @@ def answer_smc(key: Key, request: Request) -> Answer:
         diagnosis=(
             *unfinished(run),
             *_too_few(num_tune, dim),
-            *missed_modes(total_log_mass(modes), answer),
+            *missed_modes(modes.total_log_mass, answer),
             *uneven,
         ),
         cost=Cost(0.0, gradients, values),
@@ -133,7 +138,7 @@ def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
     around = Affine(ScaleMixture(dim, _AROUND), mean, root)
     parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
     # With as many modes as are kept there are more, and those at hand would take all weight.
-    if 0 < len(modes.z) < MOST_MODES:
+    if modes.is_complete:
         dtype = jnp.result_type(float)
         parts += [base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)]
     return Mixture(tuple(parts), jnp.zeros(len(parts)))

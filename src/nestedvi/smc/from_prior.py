@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.smc.moves import RandomWalkMove
+from nestedvi.smc.population import RandomWalkMove
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
 __all__ = ["tempered_smc"]

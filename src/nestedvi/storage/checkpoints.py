@@ -308,9 +308,9 @@ def _check_files(folder: Path) -> None:
         raise ValueError(f"{_FILES} cannot be read") from error
     if _digest_json(files) != digest:
         raise ValueError(f"{_FILES} was changed")
-    found = _digests_of_files(folder)
+    digests = _digests_of_files(folder)
     for name, wanted in files.items():
-        if name not in found:
+        if name not in digests:
             raise ValueError(f"{name} is missing")
-        if found[name] != wanted:
+        if digests[name] != wanted:
             raise ValueError(f"{name} was changed")

@@ -128,9 +128,9 @@ def _class(name: str, base: type) -> Any:
     module, _, path = name.partition(":")
     if not module.startswith(_PACKAGE):
         raise ValueError(f"{name} is no class of this package.")
-    found: Any = importlib.import_module(module)
+    item: Any = importlib.import_module(module)
     for part in path.split("."):
-        found = getattr(found, part)
-    if not (isinstance(found, type) and issubclass(found, base)):
+        item = getattr(item, part)
+    if not (isinstance(item, type) and issubclass(item, base)):
         raise ValueError(f"{name} is no {base.__name__}.")
-    return found
+    return item

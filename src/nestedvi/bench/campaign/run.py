@@ -26,8 +26,8 @@ from nestedvi.errors import UnknownNameError
 from nestedvi.grid.cells import cell_key, public, run_cached
 from nestedvi.grid.progress import GridProgress, Task
 from nestedvi.inference.posterior import Posterior
+from nestedvi.inference.problem import named_sites
 from nestedvi.inference.sample import ANSWERS, sample
-from nestedvi.inference.sites import named_sites
 from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 
 __all__ = ["CASES", "CampaignConfig", "run_campaign"]

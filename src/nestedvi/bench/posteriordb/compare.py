@@ -8,7 +8,7 @@ import numpy as np
 
 from nestedvi.bench.posteriordb.data import Reference
 from nestedvi.inference.posterior import Posterior
-from nestedvi.inference.sites import named_sites
+from nestedvi.inference.problem import named_sites
 from nestedvi.inference.summary import summarise
 from nestedvi.particles.weights import normalise
 

@@ -1,4 +1,6 @@
-"""Masked sites and the border of a support: evidences against closed forms."""
+"""How models are called: tables, scalars and sizes as arguments, handlers that keep a density
+exact, and sentences for what fails.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,58 @@ from scipy import integrate, stats
 from scipy.special import betaln, gammaln
 
 import nestedvi as nvi
+from nestedvi.densities.model_calls import Arguments, explain, readings
 from tests.densities.test_numpyro_model import log_evidence
 
+pd = pytest.importorskip("pandas")
+
+FRAME = pd.DataFrame({"x": [1.0, 2.0], "group": [0, 1]})
+WORDS = pd.DataFrame({"x": [1.0, 2.0], "who": ["a", "b"]})
 Y = np.array([0.3, -1.2])
 SEEN = np.array([True, False])
+
+
+def test_arrays_are_copied_and_others_are_left_alone():
+    x = np.zeros(2)
+    (arguments,) = readings((x, 3, None), {"name": "text"})
+    x[:] = 7.0
+    assert arguments.args[0].tolist() == [0.0, 0.0]
+    assert arguments.args[1:] == (3, None) and arguments.kwargs == {"name": "text"}
+
+
+def test_a_series_is_an_array_with_missing_entries_as_nan():
+    arguments = next(readings((pd.Series([1.5, 2.5]),), {"n": pd.Series([1, None], dtype="Int64")}))
+    assert isinstance(arguments.args[0], np.ndarray) and arguments.args[0].tolist() == [1.5, 2.5]
+    np.testing.assert_array_equal(arguments.kwargs["n"], [1.0, np.nan])
+
+
+def test_a_frame_is_a_matrix_or_columns_or_itself():
+    matrix, columns, itself = readings((FRAME,), {})
+    assert matrix.args[0].tolist() == [[1.0, 0.0], [2.0, 1.0]]
+    assert columns.args[0]["group"].dtype.kind == "i" and columns.args[0]["x"].tolist() == [1, 2]
+    assert itself.args[0] is FRAME
+    columns, itself = readings((WORDS,), {})
+    assert columns.args[0]["x"].tolist() == [1.0, 2.0] and itself.args[0] is WORDS
+
+
+MIXED = Arguments((np.ones(2), 2.5, True), {"n": 3, "s": np.float64(0.5), "name": "a"})
+
+
+def test_scalars_are_numbers_without_a_shape():
+    assert MIXED.places(whole=True) == (1, "n", "s")
+    assert MIXED.places(whole=False) == (1, "s")
+    assert MIXED.at((1, "n")) == (2.5, 3)
+    changed = MIXED.put((1, "n"), (7.0, 8))
+    assert changed.args[1] == 7.0 and changed.kwargs["n"] == 8 and MIXED.kwargs["n"] == 3
+
+
+def test_what_a_function_must_know_is_no_data():
+    """A number in arithmetic may be anything; one that shapes or branches is part of the
+    program.
+    """
+    assert MIXED.scalars(lambda a: a.args[1] * a.kwargs["n"] * a.kwargs["s"]) == (1, "n", "s")
+    assert MIXED.scalars(lambda a: jnp.zeros(a.kwargs["n"]) * a.args[1]) == (1, "s")
+    assert MIXED.scalars(lambda a: 1.0 if a.args[1] > 0 else jax.numpy.zeros(())) == ()
 
 
 def imputed(y, seen):
@@ -133,3 +183,36 @@ def test_the_density_inside_is_the_distributions_own(x64):
     expected = gammaln(a.sum()) - gammaln(a).sum() + np.sum((a - 1) * np.log(p))
     expected += np.linalg.slogdet(jacobian)[1]
     np.testing.assert_allclose(density.log_gamma(z), expected, rtol=1e-6)
+
+
+def failure(fn, *args):
+    with pytest.raises(Exception) as caught:
+        fn(*args)
+    return explain(caught.value)
+
+
+TRACED = {
+    "if": lambda z: -z if z > 0 else z,
+    "float": lambda z: float(z),
+    "int": lambda z: [1, 2][z.astype(int)],
+    "numpy": lambda z: np.sin(z),
+    "mask": lambda z: jnp.ones(3)[jnp.ones(3) > z],
+}
+
+
+@pytest.mark.parametrize("kind", TRACED)
+def test_values_that_are_only_traced_say_how_to_write_it(kind):
+    sentence = failure(jax.make_jaxpr(TRACED[kind]), jnp.zeros(()))
+    assert sentence.startswith(
+        "it needs the value of something that is only traced (test_model_calls.py,"
+    )
+    assert "jnp.where(condition, a, b)" in sentence
+
+
+def test_other_errors_keep_their_first_line():
+    def fails():
+        raise RuntimeError("first.\nsecond")
+
+    line = fails.__code__.co_firstlineno + 1
+    assert failure(fails) == f"RuntimeError: first (test_model_calls.py, line {line})"
+    assert explain(KeyError()) == "KeyError"

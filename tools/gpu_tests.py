@@ -1,0 +1,95 @@
+"""The tests that are not slow, on the machine's GPU: several processes of pytest side by side.
+
+    python tools/gpu_tests.py --jobs 8 --log results/gpu/test.log
+
+A process takes a few test files. With one process for all, most of the time would be spent on
+compilation on one core. It needs nothing but pytest, and the Python that has a JAX for the GPU.
+"""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# pytest's code where every test of the files is a slow one.
+_NONE_COLLECTED = 5
+_COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|deselected)\b")
+
+
+def groups(files: Sequence[Path], size: int) -> list[list[Path]]:
+    """Files by threes or so, the largest first, so that the last process is a short one."""
+    ordered = sorted(files, key=lambda file: -file.stat().st_size)
+    return [list(ordered[i : i + size]) for i in range(0, len(ordered), size)]
+
+
+def counts(outputs: Iterable[str]) -> Counter[str]:
+    """How many tests passed, failed, …, from the last lines of several runs."""
+    total: Counter[str] = Counter()
+    for output in outputs:
+        last = (output.strip().splitlines() or [""])[-1]
+        total.update({word.rstrip("s"): int(num) for num, word in _COUNT.findall(last)})
+    return total
+
+
+def _run(files: Sequence[Path], timeout: float) -> tuple[int, str]:
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    names = [str(file.relative_to(ROOT)) for file in files]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(
+            [*command, "-rfEs", *names],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout or b""
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        return 1, f"{' '.join(names)}\n{text}\nno end after {timeout:.0f} s: 1 failed"
+    return done.returncode, f"{' '.join(names)}\n{done.stdout.strip()}"
+
+
+def main() -> int:
+    """Runs all, writes the log, and returns 0 where none failed."""
+    parser = argparse.ArgumentParser(description="The tests on a GPU.")
+    parser.add_argument("--jobs", type=int, default=8, help="processes at a time")
+    parser.add_argument("--files", type=int, default=3, help="test files of a process")
+    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds for a process")
+    parser.add_argument("--log", type=Path, default=ROOT / "results" / "gpu" / "test.log")
+    options = parser.parse_args()
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        tasks = [pool.submit(_run, each, options.timeout) for each in groups(files, options.files)]
+        ended = [task.result() for task in tasks]
+    failed = [code for code, _ in ended if code not in (0, _NONE_COLLECTED)]
+    total = ", ".join(f"{num} {word}" for word, num in counts(said for _, said in ended).items())
+    versions = subprocess.run(
+        [sys.executable, "-c", "import jax; print('jax', jax.__version__, jax.devices())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    head = f"make test-gpu\npython {platform.python_version()} {versions}\n{total}"
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    options.log.write_text("\n\n".join([head, *(said for _, said in ended)]) + "\n", "utf-8")
+    print(head)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
