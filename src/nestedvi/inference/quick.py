@@ -41,6 +41,10 @@ __all__ = ["QuickBase", "answer_by_importance", "quick_base"]
 # Importance sampling must keep this share of its draws, with a k̂ below the second number and no
 # more than the third of the mass where the base has far less than its due.
 _SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.012
+# Where at most the first of the pilot's particles hardly move, one step suits all: the density has
+# no neck that draws could miss, and these are the share, the k̂ and the mass. What is short there is
+# the price of many dimensions.
+_EVEN, _EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS = 0.006, 0.05, 0.6, 0.2
 # Fitting goes on up to this share.
 _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
@@ -57,8 +61,9 @@ _BATCHES = 10
 # Fresh draws must keep this share of what the trial kept, with a k̂ below the second number; the
 # base is tried so many times.
 _KEPT, _KHAT_ALL, _TRIES = 0.5, 0.7, 2
-# As many draws as bring the standard error of log Z down to this, within bounds.
-_STDERR, _MOST_CALLS = 0.003, 8
+# As many draws as bring the standard error of log Z down to this, in no more than so many calls and
+# draws a batch.
+_STDERR, _MOST_CALLS, _MOST_DRAWS = 0.003, 8, 65_536
 
 
 class QuickBase(NamedTuple):
@@ -142,7 +147,11 @@ class _Search:
 
     def accepts(self, trial: Trial) -> bool:
         """Whether the draws' weights and the pilot have nothing against it."""
-        good = trial.share > _SHARE and trial.khat < _KHAT and trial.short < _SHORT_MASS
+        even = self.pilot is not None and self.pilot.stuck <= _EVEN
+        share, khat_limit, short = (
+            (_EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS) if even else (_SHARE, _KHAT, _SHORT_MASS)
+        )
+        good = trial.share > share and trial.khat < khat_limit and trial.short < short
         if not good or self.misses_a_mode(trial):
             return False
         if self.pilot is None or self.particles is None:
@@ -254,7 +263,8 @@ def _draw_batches(
 ) -> _Drawn:
     num = num_draws(trial.base.means.shape[1])
     wanted = (1 / trial.share - 1) / _STDERR**2
-    calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, _MOST_CALLS))
+    most = min(_MOST_CALLS, _MOST_DRAWS // num)
+    calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, most))
     particles, log_Z, weights, ancestors, some = [], [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
@@ -297,7 +307,7 @@ def answer_by_importance(
         share = float(ess(log_w)) / len(log_w)
         if share >= _KEPT * trial.share and khat(log_w) <= _KHAT_ALL:
             break
-        trial = trial._replace(base=refit(trial.base, *drawn.some), share=max(share, _SHARE))
+        trial = trial._replace(base=refit(trial.base, *drawn.some), share=max(share, _EVEN_SHARE))
     else:
         return None
     # Draws are independent: their weights say the error better than ten batches do.
