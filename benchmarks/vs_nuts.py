@@ -9,6 +9,7 @@ the same command goes on after Ctrl-C.
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import time
@@ -150,6 +151,8 @@ def main() -> None:
     if options.child:
         child(*options.child, options.cache)
         return
+    # What is recorded is the device that the processes use.
+    os.environ["JAX_PLATFORMS"] = "cpu"
     from nestedvi.storage.files import output_folder, provenance, write_json, write_text
     from nuts_models import MODELS
 
