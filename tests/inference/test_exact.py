@@ -16,6 +16,8 @@ from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.densities.base import Density, log_values
 from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.exact import (
+    RoundingError,
+    check_rounding,
     exact_target,
     in_double,
     make_exact,
@@ -67,6 +69,21 @@ def test_weights_become_those_of_the_exact_density():
     Z_hat = np.exp(off).reshape(4, 10).mean(axis=1)
     stderr = Z_hat.std(ddof=1) / 2 / Z_hat.mean()
     assert after.log_Z_stderr == pytest.approx(max(stderr, 0.0001), rel=1e-3) and after.exact
+
+
+@pytest.mark.parametrize(("scale", "coarse"), [(1e-9, True), (1e-3, False)])
+def test_coordinates_that_are_too_coarse_for_a_narrow_density(scale, coarse):
+    """Numbers of single precision around one are 6e-8 or more apart: for a Gaussian of scale 1e-9
+    that is 60 standard deviations or more, although log γ of the particles is right.
+    """
+    density = Density(lambda z: -0.5 * ((z[0] - 1) / scale) ** 2)
+    request = Request(density, 1, exact=in_double(density, jnp.zeros(1)))
+    z = np.ones((20, 1), np.float32)
+    if not coarse:
+        check_rounding(request, z)
+        return
+    with pytest.raises(RoundingError):
+        check_rounding(request, z)
 
 
 def test_nan_among_the_particles_is_reported():

@@ -1,5 +1,7 @@
 """The quick way: what it accepts has the right log Z, and what it cannot do it leaves."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,9 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.fitting.importance import SHORT
+from nestedvi.fitting.importance import SHORT, Trial
 from nestedvi.inference.answer import Request
-from nestedvi.inference.quick import _uncovered, answer_by_importance, quick_base
+from nestedvi.inference.quick import _Search, _uncovered, answer_by_importance, quick_base
 from nestedvi.inference.search import search
 from nestedvi.smc.tempering import Plan
 
@@ -40,6 +42,18 @@ def test_a_gaussian_without_a_pilot():
     assert abs(answer.log_Z - exact_correlated(20)) < 4 * answer.log_Z_stderr < 0.03
     assert answer.z.shape == (1000, 20) and answer.num_ancestors > 900
     assert answer.cost.learning < 10 and answer.cost.sampling == 0
+
+
+@pytest.mark.parametrize(("stuck", "accepted"), [(0.0, True), (0.006, True), (0.02, False)])
+def test_a_smaller_share_will_do_where_one_step_suits_all(stuck, accepted):
+    """A funnel's particles are stuck where a regression's are not, at the same share and k̂."""
+    search = SimpleNamespace(
+        pilot=SimpleNamespace(stuck=stuck), particles=None, misses_a_mode=lambda trial: False
+    )
+    trial = Trial(base=None, log_Z_hat=0.0, share=0.07, khat=0.45, short=0.17, draws=1)
+    assert _Search.accepts(search, trial) == accepted
+    for worse in ({"share": 0.04}, {"khat": 0.61}, {"short": 0.21}):
+        assert not _Search.accepts(search, trial._replace(**worse))
 
 
 @pytest.mark.slow
