@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -73,22 +73,31 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=ROOT / "results" / "gpu" / "test.log")
     options = parser.parse_args()
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        tasks = [pool.submit(_run, each, options.timeout) for each in groups(files, options.files)]
-        ended = [task.result() for task in tasks]
-    failed = [code for code, _ in ended if code not in (0, _NONE_COLLECTED)]
-    total = ", ".join(f"{num} {word}" for word, num in counts(said for _, said in ended).items())
-    versions = subprocess.run(
-        [sys.executable, "-c", "import jax; print('jax', jax.__version__, jax.devices())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    head = f"make test-gpu\npython {platform.python_version()} {versions}\n{total}"
+    head = f"make test-gpu\npython {platform.python_version()} {_device()}"
     options.log.parent.mkdir(parents=True, exist_ok=True)
-    options.log.write_text("\n\n".join([head, *(said for _, said in ended)]) + "\n", "utf-8")
-    print(head)
-    return 1 if failed else 0
+    ended: list[tuple[int, str]] = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        parts = groups(files, options.files)
+        tasks = [pool.submit(_run, part, options.timeout) for part in parts]
+        for task in as_completed(tasks):
+            ended.append(task.result())
+            # As it goes, so that what is stopped leaves what it has seen.
+            total = counts(said for _, said in ended)
+            summary = ", ".join(f"{num} {word}" for word, num in total.items())
+            summary += f"; {len(ended)} of {len(parts)} processes"
+            text = "\n\n".join([f"{head}\n{summary}", *(said for _, said in ended)])
+            options.log.write_text(text + "\n", encoding="utf-8")
+    print(f"{head}\n{summary}")
+    return 1 if any(code not in (0, _NONE_COLLECTED) for code, _ in ended) else 0
+
+
+def _device() -> str:
+    """The version of JAX and its devices, from a process of its own: this one takes no memory."""
+    program = "import jax; print('jax', jax.__version__, jax.devices())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":
