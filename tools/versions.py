@@ -58,6 +58,15 @@ def smoke(python: str, wheel: Path, pins: list[str], folder: Path) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+def find_python(version: str) -> str | None:
+    """A Python of that version that runs; a manager of versions may have a name that leads to none."""
+    python = shutil.which(f"python{version}")
+    if python is None:
+        return None
+    runs = subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+    return python if runs else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lowest", action="store_true", help="only the lowest versions")
@@ -71,7 +80,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         wheel = build_wheel(Path(name) / "dist")
         for which, version in runs:
-            python = shutil.which(f"python{version}")
+            python = find_python(version)
             if python is None:
                 print(f"Python {version}, {which}: skipped, no python{version} here", flush=True)
                 continue

@@ -49,3 +49,13 @@ def test_installed_in_an_empty_environment():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Python {version}, newest: good with" in done.stdout
+
+
+def test_a_name_that_leads_to_no_python_is_none(tmp_path, monkeypatch):
+    shim = tmp_path / "python9.9"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert versions.find_python("9.9") is None and versions.find_python("9.8") is None
+    shim.write_text("#!/bin/sh\nexit 0\n")
+    assert versions.find_python("9.9") == str(shim)
