@@ -59,7 +59,7 @@ def smoke(python: str, wheel: Path, pins: list[str], folder: Path) -> str:
 
 
 def find_python(version: str) -> str | None:
-    """A Python of that version that runs; a manager of versions may have a name that leads to none."""
+    """A Python of that version that runs: managers of versions have names that lead to none."""
     python = shutil.which(f"python{version}")
     if python is None:
         return None
