@@ -11,6 +11,7 @@ import cProfile
 import json
 import pstats
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -29,7 +30,7 @@ def problem(name: str) -> tuple[Any, dict[str, Any], float]:
         from nestedvi.targets.catalogue import get_target, rotated
 
         target = rotated(get_target("funnel"), 0)
-        return target.build(), {"dim": target.dim}, target.log_Z
+        return target.build(), {"dim": target.dim}, target.known_log_Z
     from nestedvi.bench.campaign.simulated import logistic
 
     case = logistic()
@@ -101,8 +102,6 @@ def main() -> None:
     if options.child:
         child(options.child, options.profile)
         return
-    import tempfile
-
     from nestedvi.storage.files import output_folder, provenance, write_json, write_text
 
     names = options.problems.split(",")

@@ -93,12 +93,26 @@ class RoundingError(Exception):
     """Single precision does not do for this density; `answer_exactly` turns to double."""
 
 
-def _rounding(request: Request, z: np.ndarray) -> np.ndarray:
-    """log γ in double less that in single precision, at particles in the user's coordinates."""
+def _checked_rounding(request: Request, z: np.ndarray) -> np.ndarray:
+    """log γ in double less that in single precision, at particles in the user's coordinates. Raises
+    if it is more than weights can mend, or if the coordinates are too coarse.
+    """
+    exactly = _exact_values(request, z)
+    off = _rounding(exactly, log_values(request.density, z))
+    with np.errstate(invalid="ignore"):
+        if not np.std(off) < _ROUNDING:
+            raise RoundingError
+    _check_coordinates(request, z, exactly)
+    return off
+
+
+def _exact_values(request: Request, z: np.ndarray) -> np.ndarray:
     assert request.exact is not None
     with double_precision():
-        exactly = log_values(request.exact, z.astype(np.float64))
-    rough = log_values(request.density, z)
+        return log_values(request.exact, z.astype(np.float64))
+
+
+def _rounding(exactly: np.ndarray, rough: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         off = exactly - rough
     # What has no mass in single precision was never a particle; what has none in double counts as
@@ -106,23 +120,16 @@ def _rounding(request: Request, z: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(rough), np.where(np.isnan(off), -np.inf, off), 0.0)
 
 
-def _check(off: np.ndarray) -> None:
-    with np.errstate(invalid="ignore"):
-        if not np.std(off) < _ROUNDING:
-            raise RoundingError
-
-
-def _check_coordinates(request: Request, z: np.ndarray) -> None:
+def _check_coordinates(request: Request, z: np.ndarray, exactly: np.ndarray) -> None:
     """Raises if half a unit in the last place of the particles changes log γ: coordinates in single
     precision are too coarse where the density is as narrow as they are far apart. Particles of such
     a neck, as of a hierarchy, fall on its very axis, and their weight would be all there is.
     """
-    assert request.exact is not None
     z = np.asarray(z, np.float64)
     half = np.spacing(np.abs(z).astype(np.float32)).astype(np.float64) / 2
     beside = z + half * np.random.default_rng(len(z)).choice([-1.0, 1.0], size=z.shape)
-    with double_precision(), np.errstate(invalid="ignore"):
-        change = log_values(request.exact, beside) - log_values(request.exact, z)
+    with np.errstate(invalid="ignore"):
+        change = _exact_values(request, beside) - exactly
     # A particle that has no mass in double has no weight, wherever it is.
     change = np.where(np.isnan(change), 0.0, change)
     if not np.mean(change**2) < _ROUNDING**2:
@@ -134,8 +141,7 @@ def check_rounding(request: Request, z: np.ndarray) -> None:
     more than weights can mend.
     """
     if request.exact is not None:
-        _check(_rounding(request, z))
-        _check_coordinates(request, z)
+        _checked_rounding(request, z)
 
 
 def answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answer:
@@ -155,9 +161,7 @@ def make_exact(answer: Answer, request: Request) -> Answer:
     """The answer with weights, log Z and its standard error for the density in double precision."""
     if request.exact is None or answer.exact:
         return answer
-    off = _rounding(request, np.asarray(answer.z))
-    _check(off)
-    _check_coordinates(request, np.asarray(answer.z))
+    off = _checked_rounding(request, np.asarray(answer.z))
     log_w = np.asarray(answer.log_w, np.float64) + off
     batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
     before, after = (
