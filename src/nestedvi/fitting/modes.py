@@ -26,7 +26,8 @@ __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "s
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
 # Ends of two optimisations are one mode if a Gaussian of either's shape would not tell them apart.
-_SAME = 2.0
+# Where the density is so many nats above the top of one, there is another: a spike inside of a slab.
+_SAME, _HIGHER = 2.0, 3.0
 _NEWTON_STEPS = 8
 # A mode whose share of the mass, by Laplace's approximation, is below e to minus this is none.
 _NEGLIGIBLE = 30.0
@@ -176,12 +177,13 @@ class _Kept:
         z, log_gamma, root = (np.asarray(x)[None] for x in mode)
         self.log_mass.append(float(Modes(z, log_gamma, root, 0).log_mass[0]))
 
-    def knows(self, z: np.ndarray) -> bool:
+    def knows(self, z: np.ndarray, log_gamma: float) -> bool:
         if not self.all:
             return False
         places, inverses = np.array([mode[0] for mode in self.all]), np.array(self.inverses)
         away = np.einsum("mij,mj->mi", inverses, z - places)
-        return bool(np.any(np.mean(away**2, axis=1) < _SAME**2))
+        is_no_higher = log_gamma < np.array([mode[1] for mode in self.all]) + _HIGHER
+        return bool(np.any((np.mean(away**2, axis=1) < _SAME**2) & is_no_higher))
 
     def modes(self, dim: int, gradients: int) -> Modes:
         """Those that have mass."""
@@ -214,9 +216,9 @@ def find_modes(
         top = ends.log_gamma[i]
         if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
             break
-        if not kept.knows(ends.z[i]):
+        if not kept.knows(ends.z[i], top):
             mode = _polish(ask, ends.z[i])
-            if mode is not None and not kept.knows(mode[0]):
+            if mode is not None and not kept.knows(mode[0], mode[1]):
                 kept.add(mode)
     return kept.modes(np.shape(starts)[1], ask.gradients)
 
@@ -230,9 +232,9 @@ def survey(
     ask = _Counted(density, jnp.result_type(float))
     short = climb(ask, starts, rounds=_SHORT_CLIMB)
     far = np.isfinite(short.log_gamma)
-    for place, root in zip(known.z, known.roots, strict=True):
+    for place, top, root in zip(known.z, known.log_gamma, known.roots, strict=True):
         square = squares_on_host(short.z, place[None], root[None])[0][:, 0]
-        far &= square >= _SAME**2 * len(place)
+        far &= (square >= _SAME**2 * len(place)) | (short.log_gamma > top + _HIGHER)
     order = np.argsort(-short.log_gamma)
     order = order[far[order]][:_GO_ON]
     if not len(order):
