@@ -26,7 +26,7 @@ __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "s
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
 # Ends of two optimisations are one mode if a Gaussian of either's shape would not tell them apart.
-# Where the density is so many nats above the top of one, there is another: a spike inside of a slab.
+# Where the density is so many nats above a mode's top there is another: a spike inside of a slab.
 _SAME, _HIGHER = 2.0, 3.0
 _NEWTON_STEPS = 8
 # A mode whose share of the mass, by Laplace's approximation, is below e to minus this is none.

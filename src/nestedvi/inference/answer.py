@@ -23,6 +23,7 @@ from nestedvi.densities.base import AbstractDensity
 from nestedvi.methods import Method
 from nestedvi.particles.weights import ess, log_Z_hat_stderr, normalise
 from nestedvi.smc.tempering import MAX_LEVELS, Tempering
+from nestedvi.smc.transitions import find_transition
 from nestedvi.storage.stages import KeptStages
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Request",
     "Trace",
     "answer_from_followed",
+    "first_order",
     "missed_modes",
     "trace_tempering",
     "unfinished",
@@ -233,6 +235,20 @@ def unfinished(run: Tempering) -> tuple[str, ...]:
             " the particles are not the target's.",
         )
     return ()
+
+
+def first_order(run: Tempering) -> tuple[str, ...]:
+    """A sentence if particles at some temperature are in two groups that do not exchange any."""
+    transition = find_transition(run)
+    if transition is None:
+        return ()
+    return (
+        f"There is a first-order transition: at β = {transition.beta:.3g} the log ratios of"
+        f" {100 * transition.share:.2g} % of the particles are {transition.gap:.2g} nats above the"
+        " others', with nothing between. Particles hardly cross such a gap, so that the share of a"
+        " narrow part is left to chance, and log Z may be off by more than its standard error says."
+        " Use method='nested-sampling' or more particles.",
+    )
 
 
 def missed_modes(log_mass: float, answer: Answer) -> tuple[str, ...]:

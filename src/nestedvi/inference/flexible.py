@@ -22,6 +22,7 @@ from nestedvi.inference.answer import (
     Cost,
     Request,
     answer_from_followed,
+    first_order,
     missed_modes,
     unfinished,
 )
@@ -110,7 +111,12 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
-        diagnosis=(*unfinished(run), *gap, *missed_modes(start.quick.log_mass, answer)),
+        diagnosis=(
+            *unfinished(run),
+            *gap,
+            *missed_modes(start.quick.log_mass, answer),
+            *first_order(frozen),
+        ),
         sampler=as_sampler(base, target, tuned),
         cost=cost,
     )

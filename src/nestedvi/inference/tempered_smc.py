@@ -5,7 +5,9 @@ A coarse run and optimisations find the mass, and an adaptive run finds temperat
 step sizes; fresh particles follow it, so that Ẑ is unbiased.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,12 +20,20 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.covariances import whiten
 from nestedvi.fitting.importance import base_at_modes, products_at_modes
-from nestedvi.fitting.modes import Modes, search_modes, slopes
+from nestedvi.fitting.modes import (
+    MOST_MODES,
+    NUM_STARTS,
+    Modes,
+    find_modes,
+    search_modes,
+    slopes,
+)
 from nestedvi.inference.answer import (
     Answer,
     Cost,
     Request,
     answer_from_followed,
+    first_order,
     missed_modes,
     unfinished,
 )
@@ -32,9 +42,11 @@ from nestedvi.inference.search import search
 from nestedvi.particles.weights import khat
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
+from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
+from nestedvi.smc.transitions import MOST_DIMENSIONS, find_transition
 
-__all__ = ["answer_smc"]
+__all__ = ["Wide", "answer_smc", "find_wide", "look_beyond", "num_to_tune"]
 
 # A coarse run says where a second base of two widths is to be, in units of what it runs; then
 # temperatures are closer together, with more moves while it is hot.
@@ -43,6 +55,7 @@ _AROUND = (1.5, 3.0)
 # Degrees of freedom of the heaviest tails that it looks for.
 _HEAVIEST = 1
 _FINE = Plan(ess_share=0.93, moves=4, draws=96, hot=5)
+_BEYOND = NestedPlan(draws=64)
 _BATCHES = 10
 # The metric of a run that is tuned needs as many particles as these for each dimension.
 _PER_DIMENSION = 8
@@ -59,35 +72,88 @@ _HEAVY, _HEAVY_NOISE = 0.08, 0.25
 _GOOD_BASE = 0.05
 
 
+class Wide(NamedTuple):
+    """What a coarse run and optimisations leave: the target in its coordinates, the run, the modes,
+    and values of the target that were asked for to find more of them.
+    """
+
+    target: Pullback
+    coarse: Tempering
+    modes: Modes
+    values: int = 0
+
+    @property
+    def base(self) -> AbstractSampleable:
+        """Draws from as wide as a search begins, from around the coarse run's particles, and from
+        the modes, once with light tails and once with heavy ones in every coordinate; each as many.
+        """
+        dim = self.coarse.z.shape[1]
+        mean, root, _ = whiten(self.coarse.z)
+        around = Affine(ScaleMixture(dim, _AROUND), mean, root)
+        parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
+        # With as many modes as are kept there are more, and those at hand would take all weight.
+        if self.modes.is_complete:
+            dtype = jnp.result_type(float)
+            heavy = products_at_modes(self.modes, _HEAVIEST, dtype)
+            parts += [base_at_modes(self.modes, dtype), heavy]
+        return Mixture(tuple(parts), jnp.zeros(len(parts)))
+
+
+def find_wide(keys: Sequence[Key], request: Request, stages: Stages) -> Wide:
+    """A coarse run and optimisations that start from its particles, as two stages with a key
+    each.
+    """
+    key_search, key_modes = keys
+    stages.begin("search")
+    num = num_to_tune(request)
+    target, coarse = request.keep("search", lambda: search(key_search, request, num, _COARSE))
+    stages.done(log_Z=coarse.log_Z_hat)
+    stages.begin("modes")
+    modes = request.keep("modes", partial(_modes, key_modes, request, target, coarse))
+    return Wide(target, coarse, modes)
+
+
+def look_beyond(key: Key, request: Request, wide: Wide, stages: Stages) -> Wide:
+    """With the modes above particles of nested sampling, which first-order transitions do not stop,
+    as one more stage.
+    """
+    stages.begin("modes beyond")
+    modes, values = request.keep("modes beyond", partial(_modes_beyond, key, request, wide))
+    return wide._replace(modes=modes, values=values)
+
+
+def num_to_tune(request: Request) -> int:
+    """Particles of a run that is tuned: whole pieces, enough for a metric."""
+    piece, total = request.piece, -(-request.num_particles // _BATCHES) * _BATCHES
+    return min(total, max(piece, -(-_PER_DIMENSION * request.dim // piece) * piece))
+
+
 def answer_smc(key: Key, request: Request) -> Answer:
     """`num_particles` in ten batches that follow an adaptive run; the number of levels is found,
     not given.
     """
     request.refuse("num_levels", "it finds its temperatures itself.")
     request.refuse("num_steps", "it learns nothing.")
-    key_search, key_modes, key_tune, key_run = split_on_host(key, 4)
-    dim, num, piece, mesh = request.dim, request.num_particles, request.piece, request.mesh
+    *keys, key_tune, key_run, key_beyond, key_again = split_on_host(key, 6)
+    num, num_tune, shares = request.num_particles, num_to_tune(request), _shares(request)
     total = -(-num // _BATCHES) * _BATCHES
-    num_tune = min(total, max(piece, -(-_PER_DIMENSION * dim // piece) * piece))
     with Stages(request.progress) as stages:
-        stages.begin("search")
-        target, coarse = request.keep(
-            "search", lambda: search(key_search, request, num_tune, _COARSE)
-        )
-        stages.done(log_Z=coarse.log_Z_hat)
-        stages.begin("modes")
-        modes = request.keep("modes", partial(_modes, key_modes, request, target, coarse))
-        base = _base(dim, coarse, modes)
+        wide = find_wide(keys, request, stages)
+        target, coarse = wide.target, wide.coarse
         stages.begin("tuning")
-        tune = partial(tempering, key_tune, base, target, _FINE, num_particles=num_tune)
-        tune = partial(tune, step_size=coarse.step_size, piece=piece, mesh=mesh)
-        run = request.keep("tuning", tune)
+        tune = partial(tempering, plan=_FINE, num_particles=num_tune, **shares)
+        tune = partial(tune, step_size=coarse.step_size, target=target)
+        run = request.keep("tuning", partial(tune, key_tune, wide.base))
         stages.done(log_Z=run.log_Z_hat)
+        if find_transition(run) is not None and request.dim <= MOST_DIMENSIONS:
+            wide = look_beyond(key_beyond, request, wide, stages)
+            run = request.keep("tuning again", partial(tune, key_again, wide.base))
+            stages.done(log_Z=run.log_Z_hat)
         stages.begin("run")
-        fresh = partial(follow, key_run, base, target, run.tuned, num_particles=total)
+        fresh = partial(follow, key_run, wide.base, target, run.tuned, num_particles=total)
         # One temperature's weights go with the next one's: selection at each keeps them apart.
         fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0)
-        frozen = request.keep("run", partial(fresh, piece=piece, mesh=mesh))
+        frozen = request.keep("run", partial(fresh, **shares))
         stages.done(log_Z=frozen.log_Z_hat)
         uneven = request.keep("slopes", partial(_uneven, request, target, frozen))
     answer = answer_from_followed(frozen, target, num)
@@ -97,14 +163,14 @@ def answer_smc(key: Key, request: Request) -> Answer:
         log_Z_stderr=max(answer.log_Z_stderr, frozen.log_Z_variance**0.5)
     )
     gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients
-    gradients += modes.gradients / num + 1
-    values = (coarse.values + run.values) * num_tune / num + frozen.values
+    gradients += wide.modes.gradients / num + 1
+    values = (coarse.values + run.values) * num_tune / num + frozen.values + wide.values / num
     return answer._replace(
         diagnosis=(
             *unfinished(run),
-            *_too_few(num_tune, dim),
-            *missed_modes(modes.total_log_mass, answer),
-            *uneven,
+            *_too_few(num_tune, request.dim),
+            *missed_modes(wide.modes.total_log_mass, answer),
+            *(first_order(frozen) or uneven),
         ),
         cost=Cost(0.0, gradients, values),
         drawn_log_w=None,
@@ -130,18 +196,26 @@ def _modes(key: Key, request: Request, target: Pullback, coarse: Tempering) -> M
         return search_modes(generator(key), exact, request.dim, particles)
 
 
-def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
-    """Draws from as wide as a search begins, from around the coarse run's particles, and from the
-    modes, once with light tails and once with heavy ones in every coordinate; each as many.
+def _modes_beyond(key: Key, request: Request, wide: Wide) -> tuple[Modes, int]:
+    """Half of the climbs begin where the base has least beside what it should have. And the values
+    of the target that it took.
     """
-    mean, root, _ = whiten(coarse.z)
-    around = Affine(ScaleMixture(dim, _AROUND), mean, root)
-    parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
-    # With as many modes as are kept there are more, and those at hand would take all weight.
-    if modes.is_complete:
-        dtype = jnp.result_type(float)
-        parts += [base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)]
-    return Mixture(tuple(parts), jnp.zeros(len(parts)))
+    key_run, key_starts = split_on_host(key, 2)
+    target, num = wide.target, 2 * request.piece
+    run = nested_sampling(
+        key_run, wide.base, target, _BEYOND, num_particles=num, **_shares(request)
+    )
+    rng, order = generator(key_starts), np.argsort(-run.log_ratio)
+    half = NUM_STARTS // 2
+    rows = np.concatenate([order[:half], rng.integers(num, size=half)])
+    with exactly(request, target) as exact:
+        more = find_modes(exact, run.z[rows].astype(np.float64), known=wide.modes, most=MOST_MODES)
+    gradients = more.gradients + wide.modes.gradients
+    return more._replace(gradients=gradients), round(num * run.values)
+
+
+def _shares(request: Request) -> dict[str, Any]:
+    return {"piece": request.piece, "mesh": request.mesh}
 
 
 def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ...]:
