@@ -17,7 +17,7 @@ from nestedvi.densities.affine import Affine, Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.covariances import whiten
-from nestedvi.fitting.importance import base_at_modes, products_at_modes
+from nestedvi.fitting.importance import base_at_modes, in_powers_of_two, products_at_modes
 from nestedvi.fitting.modes import Modes, search_modes, slopes
 from nestedvi.inference.answer import (
     Answer,
@@ -140,7 +140,8 @@ def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
     # With as many modes as are kept there are more, and those at hand would take all weight.
     if modes.is_complete:
         dtype = jnp.result_type(float)
-        parts += [base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)]
+        at_modes = base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)
+        parts += [in_powers_of_two(part) for part in at_modes]
     return Mixture(tuple(parts), jnp.zeros(len(parts)))
 
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.compilation import compiled_soon, uncompiled
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.covariances import bulk_root, whiten
@@ -169,7 +170,7 @@ class RandomWalkMove(AbstractMove):
         return self.steps + 1
 
 
-@eqx.filter_jit
+@compiled_soon
 def _move(
     pairs: tuple[Any, Float[Array, "piece dim"]],
     densities: tuple[AbstractSampleable, AbstractDensity],
@@ -188,7 +189,7 @@ def _move(
 
 def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove) -> Moved:
     """What one device of several does."""
-    return _move(pairs, *shared, move)
+    return uncompiled(_move)(pairs, *shared, move)
 
 
 class Population:
