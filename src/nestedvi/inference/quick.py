@@ -23,7 +23,7 @@ from nestedvi.fitting.importance import (
     Base,
     Trial,
     base_at_modes,
-    draw_weighted,
+    draw_many_weighted,
     fit_base,
     products_at_modes,
     refit,
@@ -268,7 +268,7 @@ def _draw_batches(
     particles, log_Z, weights, ancestors, some = [], [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [draw_weighted(one, trial.base, target, num, mesh) for one in keys]
+        drawn = [draw_many_weighted(one, trial.base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
         particles.append(np.concatenate([z for z, _ in drawn])[picks])

@@ -14,17 +14,18 @@ raised here and nowhere else.
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
+from nestedvi.host import num_operations, on_host
 from nestedvi.inference.answer import Request
 from nestedvi.inference.exact import check_rounding
 from nestedvi.randomness import generator, split_on_host
@@ -119,7 +120,7 @@ def _likely_place(
     return likely_centre, np.minimum(scale, likely_scale)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _values(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Array:
     return jax.vmap(density.log_gamma)(z)
 
@@ -189,7 +190,11 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     has_prior = request.prior is not None
     check_mass(any_finite, np.asarray(run.z), has_prior)
     check_rounding(request, np.asarray(target.map(jnp.asarray(run.z))))
-    settled, values = settle(key_settle, target, run.z, request.names)
+    like = run.z[0]
+    with on_host(
+        target, lambda: _PARTICLES * num_operations(target.log_gamma, jnp.asarray(like))
+    ) as there:
+        settled, values = settle(key_settle, there, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
         return Pilot(target, _past(key_past, request, target, run))

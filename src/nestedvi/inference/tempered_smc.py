@@ -19,7 +19,7 @@ from nestedvi.densities.affine import Affine, Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.covariances import whiten
-from nestedvi.fitting.importance import base_at_modes, products_at_modes
+from nestedvi.fitting.importance import base_at_modes, in_powers_of_two, products_at_modes
 from nestedvi.fitting.modes import (
     MOST_MODES,
     NUM_STARTS,
@@ -95,7 +95,7 @@ class Wide(NamedTuple):
         if self.modes.is_complete:
             dtype = jnp.result_type(float)
             heavy = products_at_modes(self.modes, _HEAVIEST, dtype)
-            parts += [base_at_modes(self.modes, dtype), heavy]
+            parts += [in_powers_of_two(x) for x in (base_at_modes(self.modes, dtype), heavy)]
         return Mixture(tuple(parts), jnp.zeros(len(parts)))
 
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.compilation import compiled_soon, uncompiled
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.covariances import bulk_root, whiten
@@ -215,7 +216,7 @@ class SliceMove(AbstractMove):
         return 1 + round(self.steps / self.acceptance)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _move(
     pairs: tuple[Any, Float[Array, "piece dim"]],
     densities: tuple[AbstractSampleable, AbstractDensity],
@@ -235,7 +236,7 @@ def _move(
 
 def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove, between: Between) -> Moved:
     """What one device of several does."""
-    return _move(pairs, *shared, move, between)
+    return uncompiled(_move)(pairs, *shared, move, between)
 
 
 class Population:
