@@ -1,14 +1,19 @@
 """`method="smc"`: log Z where it is known, and what it says when it should not be trusted."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from nestedvi.densities.base import Density
+from nestedvi.fitting.modes import find_modes
+from nestedvi.inference import search, tempered_smc
 from nestedvi.inference.answer import Request
 from nestedvi.inference.tempered_smc import _steepness, _tail_index, answer_smc
 from nestedvi.targets import get_target
+from tests.helpers.spike import spike_in_slab
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 
@@ -51,6 +56,21 @@ def test_smc_finds_a_narrow_mode_far_away():
     answer = answer_smc(jax.random.key(0), Request(Density(log_gamma), dim))
     assert abs(answer.log_Z - np.log(2.0)) < 4 * answer.log_Z_stderr < 0.04
     assert answer.diagnosis == ()
+
+
+@pytest.mark.slow
+def test_smc_looks_beyond_a_transition(monkeypatch):
+    """Half of the mass in a spike that climbs are kept from: temperatures show a transition, and
+    nested sampling and climbs from its particles find the spike.
+    """
+    missed = partial(find_modes, starts=np.zeros((1, 8)))
+    monkeypatch.setattr(
+        tempered_smc, "search_modes", lambda rng, target, dim, particles: missed(target)
+    )
+    monkeypatch.setattr(search, "past_transition", lambda key, base, target, run, **_: run)
+    answer = answer_smc(jax.random.key(0), Request(spike_in_slab(8, sd=0.2, place=0.5), 8))
+    assert "modes beyond" in answer.timings
+    assert abs(answer.log_Z) < 4 * answer.log_Z_stderr < 0.05 and answer.diagnosis == ()
 
 
 def test_slopes_of_a_gaussian_are_as_steep_as_a_gaussians():

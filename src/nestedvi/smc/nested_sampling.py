@@ -139,10 +139,11 @@ class _Shells:
     def pick(self, rng: np.random.Generator, per_batch: int) -> tuple[np.ndarray, ...]:
         """Particles of each batch by their weight, with their log ratios and first draws."""
         *columns, batch, log_part = (np.concatenate(x) for x in zip(*self._parts, strict=True))
-        rows = []
-        for b in range(len(self.log_Z)):
-            mine = np.flatnonzero(batch == b)
-            rows.append(mine[systematic(rng.uniform(), normalise(log_part[mine]), per_batch)])
+        ends = np.cumsum(np.bincount(batch, minlength=len(self.log_Z)))[:-1]
+        rows = [
+            mine[systematic(rng.uniform(), normalise(log_part[mine]), per_batch)]
+            for mine in np.split(np.argsort(batch, kind="stable"), ends)
+        ]
         return tuple(x[np.concatenate(rows)] for x in columns)
 
     def variance(self) -> float:
@@ -183,7 +184,9 @@ class _Rising:
         # As the compiled move has it.
         threshold = float(np.asarray(quantile, now.z.dtype))
         self.share = self.plan.share
-        return threshold if np.any(now.log_ratio > threshold) else None
+        # Weights that differ by no more than rounding have no levels.
+        rises = not self.levels or threshold > self.levels[-1][0]
+        return threshold if rises and np.any(now.log_ratio > threshold) else None
 
     def tune(self, threshold: float, z: np.ndarray) -> tuple[int, float, np.ndarray]:
         root, dim = self.move.root(z.astype(np.float64)), z.shape[1]

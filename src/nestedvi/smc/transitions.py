@@ -24,10 +24,13 @@ from nestedvi.smc.tempering import Tempering
 __all__ = ["MOST_DIMENSIONS", "Transition", "find_transition", "past_transition"]
 
 # Two groups are apart when the gap between their means is so many times the sum of their standard
-# deviations (1.3 for the halves of a Gaussian, up to 1.9 for skew and heavy-tailed ratios, up to
-# 2.4 while a base of many widths still shows) and so many nats, and when the smaller has this share
-# of the particles.
-_APART, _NATS, _SHARE = 2.5, 4.0, 0.02
+# deviations (1.3 for the halves of a Gaussian, up to 2.4 for skew and heavy-tailed ratios) and so
+# many nats. The lower must have the first share of the particles, or it is a tail; the higher,
+# which temperatures are late to find, the second, and so many particles.
+_APART, _NATS = 2.5, 4.0
+_LOWER_SHARE, _HIGHER_SHARE, _FEWEST = 0.05, 0.005, 3
+# At lower temperatures the base's own parts of several widths are the groups.
+_HOTTEST = 0.1
 # Slice steps are needed for each dimension: with more of them thresholds cost too much to be turned
 # to unasked.
 MOST_DIMENSIONS = 32
@@ -56,7 +59,7 @@ def find_transition(run: Tempering) -> Transition | None:
         Transition(float(beta), *_two_groups(log_ratio))
         for beta, log_ratio in zip(betas, run.log_ratios[1:], strict=False)
     ]
-    apart = [one for one in found if one.apart > _APART and one.gap > _NATS]
+    apart = [one for one in found if one.apart > _APART and one.gap > _NATS and one.beta > _HOTTEST]
     return max(apart, key=lambda one: one.apart, default=None)
 
 
@@ -67,8 +70,9 @@ def _two_groups(log_ratio: Float[np.ndarray, " particles"]) -> tuple[float, floa
     """
     x = np.sort(np.asarray(log_ratio, np.float64))
     x = x[np.abs(x) < 1e29]
-    num, least = len(x), max(2, int(np.ceil(_SHARE * len(x))))
-    split = np.arange(least, num - least + 1)
+    num = len(x)
+    lower, higher = (int(np.ceil(share * num)) for share in (_LOWER_SHARE, _HIGHER_SHARE))
+    split = np.arange(max(lower, _FEWEST), num - max(higher, _FEWEST) + 1)
     if not len(split):
         return 0.0, 0.0, 0.0
     # Around the mean, so that squares lose no digits.
