@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from nestedvi import host
-from nestedvi.host import is_on_host, num_operations, on_host
+from nestedvi.host import is_on_host, num_operations, on_host, one_thread
 
 
 def test_elements_products_and_loops_are_counted():
@@ -22,13 +24,16 @@ def test_inner_functions_are_looked_into():
     assert num_operations(inner, jnp.zeros(9)) == 18
 
 
-def test_on_a_cpu_nothing_is_counted_or_moved():
+def test_where_there_is_no_choice_nothing_is_counted_or_moved(monkeypatch):
+    monkeypatch.setattr(host, "is_on_host", lambda: True)
+
     def fail() -> float:
         raise AssertionError("no choice, nothing to count")
 
     tree = {"x": jnp.ones(3)}
     with on_host(tree, fail) as there:
         assert there is tree
+    monkeypatch.undo()
     assert is_on_host() == (jax.default_backend() == "cpu")
 
 
@@ -48,3 +53,17 @@ def test_small_work_moves(monkeypatch, operations, moved):
 def test_a_default_device_decides():
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         assert is_on_host()
+
+
+def _threads():
+    np.linalg.cholesky(np.eye(3))
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
+def test_linear_algebra_has_one_thread_while_matrices_are_small():
+    before = _threads()
+    with one_thread(10):
+        assert set(_threads()) == {1}
+    assert _threads() == before
+    with one_thread(1000):
+        assert _threads() == before

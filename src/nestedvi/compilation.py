@@ -7,7 +7,6 @@ hours is compiled as JAX does by default.
 """
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
@@ -24,13 +23,7 @@ _OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 def compiled_soon(fn: Callable[P, T]) -> Callable[P, T]:
     """The function compiled for its arguments' shapes, in little time."""
     options: dict[str, Any] = {"compiler_options": _OPTIONS}
-    program = eqx.filter_jit(fn, **options)
-
-    @wraps(fn)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return program(*args, **kwargs)
-
-    return run
+    return eqx.filter_jit(fn, **options)
 
 
 def uncompiled(fn: Callable[P, T]) -> Callable[P, T]:

@@ -1,24 +1,27 @@
-"""Small work on the host's processor, where a call of an accelerator takes longer than its work.
+"""Small work on the host's processor: where a call of an accelerator takes longer than its work,
+and in one thread where threads would wait for each other longer than they work.
 
 A loop on the host that asks for a few gradients at a time waits for an accelerator at every round:
-some milliseconds, however little there is to compute. On a machine without an accelerator nothing
-here does anything. It refuses to know what is computed.
+some milliseconds, however little there is to compute. It refuses to know what is computed.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from threadpoolctl import threadpool_limits
 
-__all__ = ["is_on_host", "num_operations", "on_host"]
+__all__ = ["is_on_host", "num_operations", "on_host", "one_thread"]
 
 T = TypeVar("T")
 # A core does some 10⁹ operations a second, and an accelerator answers after some milliseconds.
 _SMALL = 5e6
+# Products and roots of matrices up to this size are faster in one thread.
+_SMALL_MATRIX = 200
 
 
 def num_operations(fn: Callable[..., Any], *like: Any) -> float:
@@ -73,3 +76,11 @@ def is_on_host() -> bool:
     if device is None:
         return jax.default_backend() == "cpu"
     return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def one_thread(dim: int) -> AbstractContextManager[Any]:
+    """One thread for NumPy's and SciPy's linear algebra while matrices are small. JAX keeps its own
+    threads.
+    """
+    small = dim <= _SMALL_MATRIX
+    return threadpool_limits(1, user_api="blas") if small else nullcontext()

@@ -44,7 +44,7 @@ _SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.012
 # Where at most the first of the pilot's particles hardly move, one step suits all: the density has
 # no neck that draws could miss, and these are the share, the k̂ and the mass. What is short there is
 # the price of many dimensions.
-_EVEN, _EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS = 0.006, 0.05, 0.6, 0.2
+_EVEN, _EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS = 0.006, 0.05, 0.6, 0.25
 # Fitting goes on up to this share.
 _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far

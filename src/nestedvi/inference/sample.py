@@ -21,6 +21,7 @@ from nestedvi.arguments import check_folder, check_key, check_whole
 from nestedvi.devices import Devices, as_mesh
 from nestedvi.distributed import num_processes
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
+from nestedvi.host import one_thread
 from nestedvi.inference.answer import Answer, AnswerFunction, Request
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
@@ -193,10 +194,11 @@ def _answer(
     folder: str | Path | None,
 ) -> Answer:
     if folder is None:
-        return answer_exactly(answer, key, request)
+        with one_thread(request.dim):
+            return answer_exactly(answer, key, request)
     kept = open_stages(folder, key, problem, request)
     where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
-    with closing(kept), keeping(where):
+    with closing(kept), keeping(where), one_thread(request.dim):
         try:
             return answer_exactly(answer, key, replace(request, kept=kept))
         except KeyboardInterrupt as stop:
