@@ -10,9 +10,10 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import ScaleMixture
+from nestedvi.particles.weights import two_groups
 from nestedvi.smc.population import HamiltonianMove
-from nestedvi.smc.tempering import Plan, tempering
-from nestedvi.smc.transitions import _two_groups, find_transition, past_transition
+from nestedvi.smc.tempering import Plan, find_transition, tempering
+from nestedvi.smc.transitions import past_transition
 from tests.helpers.spike import spike_in_slab
 
 RNG = np.random.default_rng(0)
@@ -74,7 +75,7 @@ def test_groups_of_draws_and_at_high_temperatures_are_the_bases_own(run):
 
 def test_places_without_mass_are_no_group():
     ratios = np.concatenate([RNG.normal(size=500), np.full(500, -1e30)])
-    gap, apart, _ = _two_groups(ratios)
+    gap, apart, _ = two_groups(ratios)
     assert gap < 2 and apart < 1.6
 
 

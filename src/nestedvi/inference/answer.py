@@ -22,8 +22,7 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractDensity
 from nestedvi.methods import Method
 from nestedvi.particles.weights import ess, log_Z_hat_stderr, normalise
-from nestedvi.smc.tempering import MAX_LEVELS, Tempering
-from nestedvi.smc.transitions import find_transition
+from nestedvi.smc.tempering import MAX_LEVELS, Tempering, find_transition
 from nestedvi.storage.stages import KeptStages
 
 __all__ = [

@@ -29,7 +29,7 @@ from nestedvi.host import num_operations, on_host
 from nestedvi.inference.answer import Request
 from nestedvi.inference.exact import check_rounding
 from nestedvi.randomness import generator, split_on_host
-from nestedvi.smc.tempering import Plan, Tempering, tempering
+from nestedvi.smc.tempering import Plan, Tempering, find_transition, tempering
 from nestedvi.smc.transitions import past_transition
 
 __all__ = [
@@ -213,6 +213,8 @@ def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> 
 
 def _past(key: Key, request: Request, target: Pullback, run: Tempering) -> Tempering:
     """With particles beyond a first-order transition, where the run shows one."""
+    if find_transition(run) is None:
+        return run
     base, piece = ScaleMixture(request.dim), min(len(run.z), request.piece)
     return past_transition(key, base, target, run, piece=piece, mesh=request.mesh)
 

@@ -43,8 +43,8 @@ from nestedvi.particles.weights import khat
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
-from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
-from nestedvi.smc.transitions import MOST_DIMENSIONS, find_transition
+from nestedvi.smc.tempering import Plan, Tempering, find_transition, follow, tempering
+from nestedvi.smc.transitions import MOST_DIMENSIONS
 
 __all__ = ["Wide", "answer_smc", "find_wide", "look_beyond", "num_to_tune"]
 
