@@ -6,12 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from nestedvi.densities.base import Density
 from nestedvi.fitting.modes import find_modes
 from nestedvi.inference import search, tempered_smc
 from nestedvi.inference.answer import Request
-from nestedvi.inference.tempered_smc import _steepness, _tail_index, answer_smc
+from nestedvi.inference.tempered_smc import (
+    _base_has_the_tails,
+    _steepness,
+    _tail_index,
+    answer_smc,
+)
 from nestedvi.targets import get_target
 from tests.helpers.spike import spike_in_slab
 from tests.helpers.three_modes import LOG_Z, three_modes
@@ -80,6 +86,18 @@ def test_slopes_of_a_gaussian_are_as_steep_as_a_gaussians():
     scale = np.exp(np.random.default_rng(1).normal(size=(20_000, 1)))
     steep, flat = _steepness(scale * slope)
     assert steep > 3.5 and flat > 2.5
+
+
+def test_a_base_of_heavier_tails_reaches_far_out():
+    """Particles of t distributions beside a base with heavier, the same and lighter tails."""
+    z = np.random.default_rng(0).standard_t(3, size=(2000, 10))
+
+    def log_t(freedom):
+        return stats.t(freedom).logpdf(z).sum(axis=1)
+
+    assert _base_has_the_tails(z, log_t(3) - log_t(1))
+    assert not _base_has_the_tails(z, log_t(3) - log_t(3))
+    assert not _base_has_the_tails(z, log_t(3) - log_t(30))
 
 
 def test_the_tail_index_is_that_of_the_distribution():

@@ -68,6 +68,8 @@ _FLAT = 2.5
 # Tails of the particles are heavy above the first number, to which the second adds the noise of one
 # coordinate.
 _HEAVY, _HEAVY_NOISE = 0.08, 0.25
+# Particles beyond this quantile of their largest coordinate are in the tails.
+_FAR_OUT = 0.95
 # Where importance sampling from the base keeps this share there is nothing left to miss.
 _GOOD_BASE = 0.05
 
@@ -234,7 +236,8 @@ def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ..
             " agree, and log Z is then too low by more than its standard error says; use"
             " method='auto', which learns where it is, or other coordinates.",
         )
-    if _tail_index(run.z) > _HEAVY + _HEAVY_NOISE / run.z.shape[1] ** 0.5:
+    heavy = _tail_index(run.z) > _HEAVY + _HEAVY_NOISE / run.z.shape[1] ** 0.5
+    if heavy and not _base_has_the_tails(run.z, run.log_ratios[-1]):
         return (
             "The particles have heavy tails, which Hamiltonian moves reach slowly and a wide base"
             " seldom: log Z may be too low by more than its standard error says. Use method='auto',"
@@ -250,6 +253,18 @@ def _tail_index(z: Float[np.ndarray, "num dim"]) -> float:
     away = np.abs(np.asarray(z, np.float64) - np.median(z, axis=0))
     with np.errstate(divide="ignore"):
         return float(np.mean([khat(np.log(one)) for one in away.T]))
+
+
+def _base_has_the_tails(
+    z: Float[np.ndarray, "num dim"], log_ratio: Float[np.ndarray, " num"]
+) -> bool:
+    """Whether the base has more than its due at the particles that are furthest out in some
+    coordinate, by a nat beside the others: its draws reach what moves do not.
+    """
+    away = np.abs(np.asarray(z, np.float64) - np.median(z, axis=0))
+    furthest = np.max(away / np.median(away, axis=0), axis=1)
+    out = furthest > np.quantile(furthest, _FAR_OUT)
+    return bool(np.median(log_ratio[out]) < np.median(log_ratio[~out]) - 1.0)
 
 
 def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
