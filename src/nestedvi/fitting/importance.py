@@ -15,10 +15,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
+from nestedvi.densities.affine import covariance_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
-from nestedvi.densities.gaussian import squares_on_host
-from nestedvi.densities.mixtures import StudentMixture, StudentProducts, log_radial
-from nestedvi.fitting.covariances import covariance_root
+from nestedvi.densities.mixtures import StudentMixture, log_radial, squares_on_host
+from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host

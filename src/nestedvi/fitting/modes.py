@@ -15,10 +15,10 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, log_values
-from nestedvi.densities.gaussian import CorrelatedMixture, squares_on_host
+from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import climb
-from nestedvi.fitting.covariances import lower_root
 from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]

@@ -17,16 +17,10 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.base import refit_base
-from nestedvi.inference.answer import (
-    Answer,
-    Cost,
-    Request,
-    answer_from_followed,
-    missed_modes,
-    unfinished,
-)
+from nestedvi.inference.answer import Answer, Cost, Request
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.quick import QuickBase
+from nestedvi.inference.tempered_smc import answer_from_followed, missed_modes, unfinished
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering

@@ -25,8 +25,7 @@ from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
-from nestedvi.inference.answer import Request
-from nestedvi.inference.exact import check_rounding
+from nestedvi.inference.answer import Request, check_rounding
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
