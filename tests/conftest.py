@@ -21,13 +21,34 @@ def pytest_configure(config):
         "markers", "slow: whole experiments and whole answers, which `make test-all` runs"
     )
     config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
+    # pytest-xdist would begin with the files that have most tests, which are short ones; the order
+    # is `pytest_collection_modifyitems`'s.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+# Files that take longest, most of them because they start other processes, and then folders with
+# whole experiments, trainings and answers.
+_LONGEST = (
+    "test_devices.py",
+    "test_examples.py",
+    "test_checkpoints.py",
+    "test_distributed.py",
+    "test_faults.py",
+    "test_sample.py",
+)
+_LONG_FOLDERS = ("paper", "train", "inference")
 
 
 def pytest_collection_modifyitems(items):
-    """Whole experiments first: the long files must not be what one worker ends with while the other
-    waits.
-    """
-    items.sort(key=lambda item: "paper" not in item.path.parts)
+    """Long files first: they must not be what one worker ends with while the other waits."""
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path):
+    if path.name in _LONGEST:
+        return 0
+    return 1 if set(_LONG_FOLDERS) & set(path.parts) else 2
 
 
 @pytest.fixture(autouse=True, scope="module")
