@@ -2,6 +2,7 @@
 errors.
 """
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def few_programs():
 @pytest.fixture
 def key():
     return jax.random.key(20211)
+
+
+@pytest.fixture
+def installed():
+    """For what reads the metadata of the package: `make test-gpu` also runs where it is not
+    installed.
+    """
+    try:
+        importlib.metadata.version("nestedvi")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed")
 
 
 @pytest.fixture

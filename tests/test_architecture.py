@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "nestedvi"
 # Stations in one group do not see each other; each sees every earlier group.
 ORDER = [
     {"_types", "arguments", "errors", "interrupts", "progress"},
+    {"host", "compilation"},
     {"precision", "randomness", "pieces", "devices", "distributed"},
     {"storage"},
     {"plot"},

@@ -25,6 +25,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from nestedvi.compilation import uncompiled
 from nestedvi.errors import UnknownNameError
 
 __all__ = [
@@ -227,7 +228,7 @@ def spread(
     items = jax.tree.map(lambda x: x[rows] if len(rows) > num else x, items)
     spec = PartitionSpec(axis) if axis in devices.axis_names else _WHOLE
     with under(devices):
-        out = _spread(fn, axis, put(items, devices, spec), put(shared, devices), static)
+        out = _spread(uncompiled(fn), axis, put(items, devices, spec), put(shared, devices), static)
     return jax.tree.map(lambda x: x[:num] if len(rows) > num else x, gather(out))
 
 

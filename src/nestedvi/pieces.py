@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from nestedvi.host import is_on_host
+
 __all__ = ["in_pieces", "piece_size", "through_pieces"]
 
 # An accelerator takes as long for this many particles as for a few.
@@ -21,7 +23,7 @@ def piece_size(on_cpu: int) -> int:
     """The number of rows in a piece: `on_cpu` where caches are small, many on an accelerator,
     where every call waits.
     """
-    return on_cpu if jax.default_backend() == "cpu" else max(on_cpu, _ACCELERATOR)
+    return on_cpu if is_on_host() else max(on_cpu, _ACCELERATOR)
 
 
 def in_pieces(rows: np.ndarray, size: int) -> list[np.ndarray]:

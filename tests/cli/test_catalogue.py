@@ -15,7 +15,7 @@ def test_methods_are_listed():
     assert {"auto", "smc", *nvi.METHODS} <= first_words
 
 
-def test_tables_fit_80_columns(command, monkeypatch):
+def test_tables_fit_80_columns(installed, command, monkeypatch):
     """No cell is cut or wrapped in the middle of a word, whatever the terminal."""
     monkeypatch.setattr("nestedvi.cli.options.out_console.width", 80)
     for name in ("methods", "targets", "doctor"):

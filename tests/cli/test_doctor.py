@@ -6,6 +6,8 @@ import pytest
 
 import nestedvi.storage.environment as environment
 
+pytestmark = pytest.mark.usefixtures("installed")
+
 
 def test_a_sound_installation(command):
     code, stdout, _ = command("doctor")

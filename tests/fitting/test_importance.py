@@ -8,12 +8,15 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.mixtures import StudentMixture
 from nestedvi.densities.products import StudentProducts
+from nestedvi.fitting import importance
 from nestedvi.fitting.importance import (
     Trial,
     _best,
     base_at_modes,
+    draw_many_weighted,
     draw_weighted,
     fit_base,
+    in_powers_of_two,
     products_at_modes,
     refit,
     weigh,
@@ -150,3 +153,31 @@ def test_no_mass_can_be_multiplied_by_zero():
         target = nvi.Density(lambda z, x=nothing: jnp.where(z[0] > 0, 0.0, x))
         ratio = weigh(base, target, np.array([[-1.0], [1.0]], np.float32))
         assert 0 * ratio[0] == 0 and ratio[0] < -1e29 and abs(ratio[1]) < 10
+
+
+@pytest.mark.parametrize("components, dim, padded", [(5, 2, 8), (9, 2, 16), (3, 65, 4), (1, 65, 1)])
+def test_components_are_a_power_of_two_of_the_same_density(components, dim, padded, x64):
+    rng = np.random.default_rng(0)
+    means, weights = rng.normal(size=(components, dim)), rng.normal(size=components)
+    roots = np.tril(rng.normal(size=(components, dim, dim))) + 3 * np.eye(dim)
+    scales, z = np.exp(rng.normal(size=(components, dim))), rng.normal(size=(4, dim))
+    for base in (
+        StudentMixture(means, roots, weights, tails=0.9, freedom=2),
+        StudentProducts(means, scales, weights, freedom=4),
+    ):
+        same = in_powers_of_two(base)
+        assert len(same.means) == len(same.log_weights) == padded
+        np.testing.assert_allclose(same.log_prob_many(z), base.log_prob_many(z), rtol=1e-10)
+
+
+def test_an_accelerator_draws_and_weights_at_once(monkeypatch, x64):
+    """Its draws are of the base and their ratios as on the host; Ẑ is the target's."""
+    base = StudentMixture(jnp.ones((1, 2)), 1.1 * jnp.asarray(ROOT)[None], jnp.zeros(1))
+    target, num = nvi.Density(log_gaussian), 20_000
+    monkeypatch.setattr(importance, "is_on_host", lambda: False)
+    z, log_ratio = draw_many_weighted(jax.random.key(0), base, target, num)
+    np.testing.assert_allclose(log_ratio, weigh(base, target, z), atol=1e-9)
+    w, exact = np.exp(log_ratio), 2 * np.pi * np.prod(np.diag(ROOT))
+    assert abs(w.mean() - exact) < 4 * w.std() / num**0.5
+    covariance = 1.1**2 * COVARIANCE * (0.7 + 0.3 * 5 / 3)
+    assert np.abs(np.cov(z.T) / covariance - 1).max() < 0.1

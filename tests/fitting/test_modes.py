@@ -8,7 +8,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.fitting.modes import Modes, find_modes, search_modes, slopes
+from nestedvi.fitting.modes import Modes, find_modes, search_modes, slopes, survey
 
 CENTRES = np.array([[3.0, 0.0], [-3.0, 1.0], [0.0, -4.0]])
 DIM = 5
@@ -50,6 +50,35 @@ def test_known_modes_are_kept_and_counted_once(x64):
     assert len(first.z) == 1 and len(both.z) == 2
     np.testing.assert_array_equal(both.z[0], first.z[0])
     assert len(find_modes(nvi.Density(three), CENTRES, most=2).z) == 2
+
+
+def spike_in_slab(z):
+    """Half of the mass within a hundredth of the slab's width, one width from its centre."""
+    spike = -0.5 * jnp.sum((z - 0.5) ** 2) / 0.01**2 - z.shape[0] * jnp.log(0.01)
+    return jnp.logaddexp(spike, -0.5 * jnp.sum(z**2))
+
+
+def test_a_spike_inside_of_a_known_slab_is_another_mode(x64):
+    """The slab's shape covers the place of the spike, but its top is far below."""
+    target = nvi.Density(spike_in_slab)
+    slab = find_modes(target, np.zeros((1, 4)))
+    np.testing.assert_allclose(slab.roots[0], np.eye(4), atol=0.01)
+    both = find_modes(target, np.full((1, 4), 0.505), known=slab)
+    assert len(both.z) == 2
+    np.testing.assert_allclose(both.z[1], 0.5, atol=1e-3)
+    np.testing.assert_allclose(both.roots[1], 0.01 * np.eye(4), atol=1e-4)
+    # Half of the mass each; and a second climb to the spike finds nothing new.
+    np.testing.assert_allclose(*both.log_mass, atol=0.01)
+    assert len(find_modes(target, np.full((1, 4), 0.495), known=both).z) == 2
+
+
+def test_a_survey_goes_on_with_climbs_inside_of_a_slab(x64):
+    """Short climbs that rise above the top of a known mode are not near it, wherever they are."""
+    target = nvi.Density(spike_in_slab)
+    slab = find_modes(target, np.zeros((1, 4)))
+    starts = np.array([[0.505] * 4, [-0.5] * 4])
+    assert len(survey(target, starts, slab, most=20).z) == 2
+    assert len(survey(target, starts[1:], slab, most=20).z) == 1
 
 
 @pytest.mark.parametrize("nothing", [-jnp.inf, jnp.nan])

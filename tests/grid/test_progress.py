@@ -100,6 +100,7 @@ def test_processes_are_spread_over_gpus(tmp_path, monkeypatch):
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
 def test_without_gpus_nothing_is_chosen():
     assert progress._gpu_names() == []
 

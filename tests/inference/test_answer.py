@@ -17,11 +17,15 @@ from nestedvi.inference.answer import (
     Trace,
     check_rounding,
     exactly,
+    first_order,
     make_exact,
+    missed_modes,
     weight_curve,
 )
 from nestedvi.inference.problem import in_double
 from nestedvi.precision import double_precision
+from nestedvi.smc.population import HamiltonianMove
+from nestedvi.smc.tempering import Plan, tempering
 
 
 def test_an_option_without_effect_is_refused_only_if_it_was_given():
@@ -94,3 +98,21 @@ def test_coordinates_that_are_too_coarse_for_a_narrow_density(scale, coarse):
         return
     with pytest.raises(RoundingError):
         check_rounding(request, z)
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.9, False)])
+def test_particles_that_account_for_less_than_the_modes(share, warned):
+    answer = Answer(np.zeros((10, 2)), np.zeros(10), float(np.log(share)), 0.01)
+    assert bool(missed_modes(0.0, answer)) == warned
+
+
+def test_a_transition_is_a_sentence():
+    """With temperature, share and gap of the two groups; none where there is one group."""
+    base, target = nvi.DiagonalNormal(jnp.zeros(1), 2.0), nvi.Density(lambda z: -0.5 * z[0] ** 2)
+    plan, move = Plan(0.01, 1), HamiltonianMove(1)
+    run = tempering(jax.random.key(0), base, target, plan, num_particles=100, move=move)
+    assert first_order(run) == ()
+    two = np.where(np.arange(100) < 30, 12.0, 0.0) + np.random.default_rng(0).normal(size=100)
+    (sentence,) = first_order(run._replace(log_ratios=np.stack([two, two])))
+    assert "first-order transition: at β = 1 " in sentence and " of 30 % of" in sentence
+    assert sentence.endswith(".")

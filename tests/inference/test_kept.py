@@ -59,6 +59,7 @@ def stop_after(monkeypatch, num):
 
 METHODS = {
     "smc": {"method": "smc"},
+    "nested-sampling": {"method": "nested-sampling"},
     "auto": {"method": "auto"},
     "auto, frozen": {"method": "auto", "num_levels": 3},
     "trained": {"method": "avo", "num_levels": 3, "num_steps": 20},

@@ -52,7 +52,7 @@ def test_a_smaller_share_will_do_where_one_step_suits_all(stuck, accepted):
     )
     trial = Trial(base=None, log_Z_hat=0.0, share=0.07, khat=0.45, short=0.17, draws=1)
     assert _Search.accepts(search, trial) == accepted
-    for worse in ({"share": 0.04}, {"khat": 0.61}, {"short": 0.21}):
+    for worse in ({"share": 0.04}, {"khat": 0.61}, {"short": 0.26}):
         assert not _Search.accepts(search, trial._replace(**worse))
 
 

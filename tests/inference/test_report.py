@@ -62,7 +62,7 @@ def test_the_numbers_are_those_of_posterior_json(tmp_path):
     assert text.index("Diagnosis") < text.index("Evidence") < text.index("Cost")
 
 
-def test_the_method_writes_it_and_says_what_made_it(tmp_path):
+def test_the_method_writes_it_and_says_what_made_it(installed, tmp_path):
     path = make().report(tmp_path / "report.html", title="Mine")
     page = path.read_text(encoding="utf-8")
     assert "<h1>Mine</h1>" in page and numbers_of(page)["versions"]["nestedvi"]

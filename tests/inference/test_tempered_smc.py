@@ -1,23 +1,29 @@
 """`method="smc"`: log Z where it is known, and what it says when it should not be trusted."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import ScaleMixture
-from nestedvi.inference.answer import Answer, Request
+from nestedvi.fitting.modes import find_modes
+from nestedvi.inference import search, tempered_smc
+from nestedvi.inference.answer import Request
 from nestedvi.inference.tempered_smc import (
+    _base_has_the_tails,
     _steepness,
     _tail_index,
     answer_smc,
-    missed_modes,
     trace_tempering,
 )
 from nestedvi.particles.weights import ess
 from nestedvi.smc.tempering import Plan, tempering
 from nestedvi.targets import get_target
+from tests.helpers.spike import spike_in_slab
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 
@@ -62,6 +68,21 @@ def test_smc_finds_a_narrow_mode_far_away():
     assert answer.diagnosis == ()
 
 
+@pytest.mark.slow
+def test_smc_looks_beyond_a_transition(monkeypatch):
+    """Half of the mass in a spike that climbs are kept from: temperatures show a transition, and
+    nested sampling and climbs from its particles find the spike.
+    """
+    missed = partial(find_modes, starts=np.zeros((1, 8)))
+    monkeypatch.setattr(
+        tempered_smc, "search_modes", lambda rng, target, dim, particles: missed(target)
+    )
+    monkeypatch.setattr(search, "past_transition", lambda key, base, target, run, **_: run)
+    answer = answer_smc(jax.random.key(0), Request(spike_in_slab(8, sd=0.2, place=0.5), 8))
+    assert "modes beyond" in answer.timings
+    assert abs(answer.log_Z) < 4 * answer.log_Z_stderr < 0.05 and answer.diagnosis == ()
+
+
 def test_slopes_of_a_gaussian_are_as_steep_as_a_gaussians():
     slope = np.random.default_rng(0).normal(size=(20_000, 10))
     np.testing.assert_allclose(_steepness(slope), [1.0, 1.0], atol=0.06)
@@ -69,6 +90,18 @@ def test_slopes_of_a_gaussian_are_as_steep_as_a_gaussians():
     scale = np.exp(np.random.default_rng(1).normal(size=(20_000, 1)))
     steep, flat = _steepness(scale * slope)
     assert steep > 3.5 and flat > 2.5
+
+
+def test_a_base_of_heavier_tails_reaches_far_out():
+    """Particles of t distributions beside a base with heavier, the same and lighter tails."""
+    z = np.random.default_rng(0).standard_t(3, size=(2000, 10))
+
+    def log_t(freedom):
+        return stats.t(freedom).logpdf(z).sum(axis=1)
+
+    assert _base_has_the_tails(z, log_t(3) - log_t(1))
+    assert not _base_has_the_tails(z, log_t(3) - log_t(3))
+    assert not _base_has_the_tails(z, log_t(3) - log_t(30))
 
 
 def test_the_tail_index_is_that_of_the_distribution():
@@ -92,9 +125,3 @@ def test_adaptive_runs(key):
     assert content["batches"] == {"log_Z": [run.log_Z_hat], "num_ancestors": [int(run.origins[0])]}
     assert len(content["weight_share"]) == 101
     assert len(content["levels"][0]["beta"]) == run.num_levels
-
-
-@pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.9, False)])
-def test_particles_that_account_for_less_than_the_modes(share, warned):
-    answer = Answer(np.zeros((10, 2)), np.zeros(10), float(np.log(share)), 0.01)
-    assert bool(missed_modes(0.0, answer)) == warned

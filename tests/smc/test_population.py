@@ -7,7 +7,8 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
-from nestedvi.smc.population import HamiltonianMove, Population, RandomWalkMove
+from nestedvi.smc.nested_sampling import log_above
+from nestedvi.smc.population import HamiltonianMove, Population, RandomWalkMove, SliceMove
 
 KEY = jax.random.key(3)
 BASE = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
@@ -89,3 +90,23 @@ def test_the_metric_is_of_the_particles(move):
     root = move.root(z)
     shape = root @ root.T / (ROOT @ ROOT.T)
     np.testing.assert_allclose(shape / shape.mean(), 1.0, atol=0.15)
+
+
+def test_a_batch_without_mass_stays_without():
+    """It is neither an error nor an estimate that is no number, and no other batch sees it."""
+    now = population()
+    now.log_w[1] = -np.inf
+    now.resample(np.random.default_rng(0), 10, 2.0)
+    assert now.z.shape == (30, 2) and now.log_w.shape == (3, 10)
+    np.testing.assert_array_equal(now.log_w[1], -np.inf)
+    np.testing.assert_array_equal(now.log_w[[0, 2]], 0.0)
+
+
+def test_densities_on_the_way_are_an_argument():
+    """Slice moves along the base, kept where the first coordinate of the target's ratio is high."""
+    target = Density(lambda z: BASE.log_gamma(z) + z[0])
+    now = Population(BASE, target, SliceMove(3), 30, between=log_above)
+    now.draw(KEY, 60, 1, 1)
+    now.z = np.abs(now.z) + 1
+    now.step(KEY, 0.5, 3, 4.0, np.eye(2), 1.0)
+    assert np.all(now.z[:, 0] > 0.5) and now.z[:, 1].min() < 0

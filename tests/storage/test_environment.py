@@ -9,6 +9,8 @@ from packaging.requirements import Requirement
 import nestedvi.storage.environment as environment
 from nestedvi.storage.environment import FEATURES, examine
 
+pytestmark = pytest.mark.usefixtures("installed")
+
 
 def test_every_optional_set_for_users_has_its_feature():
     extras = set(importlib.metadata.metadata("nestedvi").get_all("Provides-Extra"))

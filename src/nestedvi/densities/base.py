@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from nestedvi._types import Key, Particle, Scalar
+from nestedvi.compilation import compiled_soon
 from nestedvi.devices import size_of, spread
 from nestedvi.pieces import piece_size, through_pieces
 
@@ -117,18 +118,18 @@ class AbstractSampleable(AbstractDensity):
         return values.astype(np.float64)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _log_prob_many(density: AbstractSampleable, z: Particle) -> Array:
     ready = density.precomputed()
     return jax.vmap(ready.log_gamma)(z) - ready.log_Z
 
 
-@eqx.filter_jit
+@compiled_soon
 def _sample_many(key: Key, density: AbstractSampleable, num: int) -> Particle:
     return jax.vmap(density.sample)(jax.random.split(key, num))
 
 
-@eqx.filter_jit
+@compiled_soon
 def _values(z: Float[Array, "piece dim"], target: AbstractDensity) -> Float[Array, " piece"]:
     return jax.vmap(target.precomputed().log_gamma)(z)
 

@@ -18,6 +18,7 @@ import scipy.linalg
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import Affine, AffineMap, whiten
 from nestedvi.densities.autoregressive import SCALE_COORDINATES, AutoregressiveMixture
 from nestedvi.densities.mixtures import Mixture
@@ -78,7 +79,7 @@ def _rule(group: str) -> optax.GradientTransformation:
     return optax.adam(optax.join_schedules(parts, ends[:-1]))
 
 
-@eqx.filter_jit
+@compiled_soon
 def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _InDirections:
     """Likeliest directions and density for whitened data; of all steps' parameters those that are
     best on the held-out data.
@@ -116,7 +117,7 @@ def fit_autoregressive(key: Key, u: Rows, held_out: Rows) -> _InDirections:
     return jax.lax.scan(stretch, start, keys)[0][2]
 
 
-@eqx.filter_jit
+@compiled_soon
 def _assemble(
     fitted: _InDirections, u: Rows, mixture, mean, root, held_out: Rows, wide: Scalar
 ) -> Mixture:

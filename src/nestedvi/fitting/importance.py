@@ -8,6 +8,8 @@ the modes came from.
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -15,11 +17,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import covariance_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
 from nestedvi.densities.mixtures import StudentMixture, log_radial, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
+from nestedvi.host import is_on_host
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host
 
@@ -29,8 +33,10 @@ __all__ = [
     "Base",
     "Trial",
     "base_at_modes",
+    "draw_many_weighted",
     "draw_weighted",
     "fit_base",
+    "in_powers_of_two",
     "products_at_modes",
     "refit",
     "weigh",
@@ -48,6 +54,8 @@ _TRUST = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 _ROUNDS = 6
 # A component that fewer draws stand for keeps its shape.
 _FEWEST = 20.0
+# A base has so many components at the least, up to this dimension.
+_COMPONENTS, _SMALL_DIM = 8, 64
 # Shares and degrees of freedom of tails that a fit chooses from.
 _TAILS = ((0.3, 5), (0.9, 5), (0.9, 2), (0.9, 1))
 
@@ -59,8 +67,36 @@ def weigh(
     mesh: Mesh | None = None,
 ) -> np.ndarray:
     """log γ(z) − log q_1(z) for the normalised base, on the host; a NaN is no mass."""
-    log_ratio = log_values(target, z, mesh) - base.log_prob_many(z)
+    return _as_number(log_values(target, z, mesh) - base.log_prob_many(z))
+
+
+def _as_number(log_ratio: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(log_ratio), NO_MASS, np.clip(log_ratio, NO_MASS, -NO_MASS))
+
+
+def draw_many_weighted(
+    key: Key, base: Base, target: AbstractDensity, num: int, mesh: Mesh | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same from a base that much is drawn from. One accelerator draws and weights in one call:
+    the host would take longer to draw than it takes to compile that.
+    """
+    if mesh is not None or is_on_host():
+        return draw_weighted(key, base, target, num, mesh)
+    z, log_ratio = (np.asarray(x) for x in _draw_weighted(key, base, target, num))
+    return z, _as_number(log_ratio.astype(np.float64))
+
+
+@compiled_soon
+def _draw_weighted(
+    key: Key, base: AbstractSampleable, target: AbstractDensity, num: int
+) -> tuple[Float[Array, "num dim"], Float[Array, " num"]]:
+    base, target = base.precomputed(), target.precomputed()
+
+    def one(key: Key) -> tuple[Array, Array]:
+        z = base.sample(key)
+        return z, target.log_gamma(z) - base.log_gamma(z) + base.log_Z
+
+    return jax.vmap(one)(jax.random.split(key, num))
 
 
 def draw_weighted(
@@ -115,6 +151,21 @@ def base_at_modes(modes: Modes, dtype) -> StudentMixture:
         jnp.asarray(modes.roots[kept], dtype),
         jnp.asarray(log_mass[kept], dtype),
     )
+
+
+def in_powers_of_two(base: Base) -> Base:
+    """The same density with a number of components that is a power of two, eight or more where they
+    are small, the first one as often as it takes: programs are compiled for a number of components,
+    and the next base of as many modes, or nearly, finds them.
+    """
+    num, dim = base.means.shape
+    least = _COMPONENTS if dim <= _SMALL_DIM else 1
+    more = max(least, 1 << (num - 1).bit_length()) - num
+    rows = np.append(np.arange(num), np.zeros(more, int))
+    log_weights = np.asarray(base.log_weights)[rows]
+    log_weights[rows == 0] -= np.log1p(more)
+    parts = jax.tree.map(lambda x: np.asarray(x)[rows], base)
+    return eqx.tree_at(lambda b: b.log_weights, parts, log_weights)
 
 
 def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

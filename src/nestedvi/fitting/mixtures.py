@@ -1,11 +1,11 @@
 """Gaussian mixtures with full covariances from particles, by expectation maximisation."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.mixtures import CorrelatedMixture
 
 __all__ = ["fit_gaussian", "fit_mixture", "stack_mixture"]
@@ -22,7 +22,7 @@ def fit_gaussian(u: Rows) -> CorrelatedMixture:
     )
 
 
-@eqx.filter_jit
+@compiled_soon
 def fit_mixture(key: Key, u: Rows, components: int, iterations: int = 60) -> CorrelatedMixture:
     """A mixture from centres that are spread out (k-means++); small components borrow from the mean
     covariance.

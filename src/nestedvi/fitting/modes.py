@@ -6,19 +6,22 @@ asked for gradients in batches and for products with its Hessian, each compiled 
 weights a particle.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import climb
+from nestedvi.host import num_operations, on_host
 from nestedvi.pieces import piece_size, through_pieces
 
 __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]
@@ -26,7 +29,8 @@ __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "s
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
 # Ends of two optimisations are one mode if a Gaussian of either's shape would not tell them apart.
-_SAME = 2.0
+# Where the density is so many nats above a mode's top there is another: a spike inside of a slab.
+_SAME, _HIGHER = 2.0, 3.0
 _NEWTON_STEPS = 8
 # A mode whose share of the mass, by Laplace's approximation, is below e to minus this is none.
 _NEGLIGIBLE = 30.0
@@ -34,6 +38,9 @@ _NEGLIGIBLE = 30.0
 _SIZES = (1.0, 0.3, 0.1, 0.03)
 # So many climbs at once, on a CPU.
 _PIECE = 64
+# The rounds of a climb: a narrow ridge takes many. What the first climbs did not reach in so many
+# is no mode that later ones end in soon.
+_FIRST_CLIMB, _LATER_CLIMB = 400, 150
 # A survey's climbs are so many rounds long, and so many of the best that are elsewhere then go on.
 _SHORT_CLIMB, _GO_ON = 12, 128
 # Climbs begin at this many places. Where they end at several modes there are more of them, for each
@@ -87,18 +94,30 @@ class Modes(NamedTuple):
         return widths < 0.99 * _WIDEST
 
 
-@eqx.filter_jit
+@compiled_soon
 def _values_and_gradients(density: AbstractDensity, z: Float[Array, "piece dim"]) -> Any:
     return jax.vmap(jax.value_and_grad(density.log_gamma))(z)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _hessian(density: AbstractDensity, z: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     def column(direction):
         return jax.jvp(jax.grad(density.log_gamma), (z,), (direction,))[1]
 
     unit = jnp.eye(z.shape[0], dtype=z.dtype)
     return jax.lax.map(column, unit, batch_size=min(64, z.shape[0]))
+
+
+@contextmanager
+def _climbing(density: AbstractDensity, dim: int) -> Iterator["_Counted"]:
+    """What climbs ask for values and gradients, where a round of them is answered soonest."""
+    dtype = jnp.result_type(float)
+
+    def operations() -> float:
+        return _PIECE * num_operations(jax.value_and_grad(density.log_gamma), jnp.zeros(dim, dtype))
+
+    with on_host(density, operations) as there:
+        yield _Counted(there, dtype)
 
 
 class _Counted:
@@ -176,12 +195,13 @@ class _Kept:
         z, log_gamma, root = (np.asarray(x)[None] for x in mode)
         self.log_mass.append(float(Modes(z, log_gamma, root, 0).log_mass[0]))
 
-    def knows(self, z: np.ndarray) -> bool:
+    def knows(self, z: np.ndarray, log_gamma: float) -> bool:
         if not self.all:
             return False
         places, inverses = np.array([mode[0] for mode in self.all]), np.array(self.inverses)
         away = np.einsum("mij,mj->mi", inverses, z - places)
-        return bool(np.any(np.mean(away**2, axis=1) < _SAME**2))
+        is_no_higher = log_gamma < np.array([mode[1] for mode in self.all]) + _HIGHER
+        return bool(np.any((np.mean(away**2, axis=1) < _SAME**2) & is_no_higher))
 
     def modes(self, dim: int, gradients: int) -> Modes:
         """Those that have mass."""
@@ -206,19 +226,20 @@ def find_modes(
     """The modes that climbs from `starts` end in, and those that were `known`; at most `most` of
     them, and none whose mass is negligible beside another's.
     """
-    ask, kept = _Counted(density, jnp.result_type(float)), _Kept(known)
-    ends = climb(ask, starts)
+    kept, dim = _Kept(known), np.shape(starts)[1]
     # At most so much more than log γ at its top is the log mass of a mode.
-    widest = np.shape(starts)[1] * (np.log(_WIDEST) + 0.5 * np.log(2 * np.pi))
-    for i in np.argsort(-ends.log_gamma):
-        top = ends.log_gamma[i]
-        if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
-            break
-        if not kept.knows(ends.z[i]):
-            mode = _polish(ask, ends.z[i])
-            if mode is not None and not kept.knows(mode[0]):
-                kept.add(mode)
-    return kept.modes(np.shape(starts)[1], ask.gradients)
+    widest = dim * (np.log(_WIDEST) + 0.5 * np.log(2 * np.pi))
+    with _climbing(density, dim) as ask:
+        ends = climb(ask, starts, rounds=_FIRST_CLIMB if known is None else _LATER_CLIMB)
+        for i in np.argsort(-ends.log_gamma):
+            top = ends.log_gamma[i]
+            if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
+                break
+            if not kept.knows(ends.z[i], top):
+                mode = _polish(ask, ends.z[i])
+                if mode is not None and not kept.knows(mode[0], mode[1]):
+                    kept.add(mode)
+    return kept.modes(dim, ask.gradients)
 
 
 def survey(
@@ -227,12 +248,12 @@ def survey(
     """Many short climbs, of which only those that do not come near a known mode go on: narrow modes
     far away, which few starts lead to.
     """
-    ask = _Counted(density, jnp.result_type(float))
-    short = climb(ask, starts, rounds=_SHORT_CLIMB)
+    with _climbing(density, np.shape(starts)[1]) as ask:
+        short = climb(ask, starts, rounds=_SHORT_CLIMB)
     far = np.isfinite(short.log_gamma)
-    for place, root in zip(known.z, known.roots, strict=True):
+    for place, top, root in zip(known.z, known.log_gamma, known.roots, strict=True):
         square = squares_on_host(short.z, place[None], root[None])[0][:, 0]
-        far &= square >= _SAME**2 * len(place)
+        far &= (square >= _SAME**2 * len(place)) | (short.log_gamma > top + _HIGHER)
     order = np.argsort(-short.log_gamma)
     order = order[far[order]][:_GO_ON]
     if not len(order):
@@ -243,7 +264,8 @@ def survey(
 
 def slopes(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
     """∂ log γ at many places, by the program that climbs use."""
-    return _Counted(density, jnp.result_type(float))(np.asarray(z))[1]
+    with _climbing(density, np.shape(z)[1]) as ask:
+        return ask(np.asarray(z))[1]
 
 
 def search_modes(

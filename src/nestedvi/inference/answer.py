@@ -29,6 +29,7 @@ from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.methods import Method
 from nestedvi.particles.weights import log_Z_hat, log_Z_hat_stderr, normalise
 from nestedvi.precision import double_precision
+from nestedvi.smc.tempering import MAX_LEVELS, Tempering, find_transition
 from nestedvi.storage.stages import KeptStages
 
 __all__ = [
@@ -42,7 +43,10 @@ __all__ = [
     "Trace",
     "check_rounding",
     "exactly",
+    "first_order",
     "make_exact",
+    "missed_modes",
+    "unfinished",
     "weight_curve",
 ]
 
@@ -51,6 +55,8 @@ _PIECE = 500
 _POINTS = 101
 # Rounding of log γ in single precision that weights can mend: its standard deviation.
 _ROUNDING = 0.1
+# By how much Laplace's approximation of the modes' mass may exceed log Z: it is one.
+_MISSED = 0.4
 # (key, num) -> num draws of the prior, in the coordinates of the density.
 PriorDraws = Callable[[Key, int], Float[Array, "particles dim"] | np.ndarray]
 
@@ -285,3 +291,38 @@ def make_exact(answer: Answer, request: Request) -> Answer:
     if np.std(off) < 1e-3:
         stderr = answer.log_Z_stderr
     return answer._replace(log_w=log_w, log_Z=answer.log_Z + shift, log_Z_stderr=stderr, exact=True)
+
+
+def unfinished(run: Tempering) -> tuple[str, ...]:
+    """A sentence if a run did not reach the target."""
+    if float(run.beta) < 1:
+        return (
+            f"Tempering stopped at β = {float(run.beta):.3f} of 1 after {MAX_LEVELS} temperatures:"
+            " the particles are not the target's.",
+        )
+    return ()
+
+
+def first_order(run: Tempering) -> tuple[str, ...]:
+    """A sentence if particles at some temperature are in two groups that do not exchange any."""
+    transition = find_transition(run)
+    if transition is None:
+        return ()
+    return (
+        f"There is a first-order transition: at β = {transition.beta:.3g} the log ratios of"
+        f" {100 * transition.share:.2g} % of the particles are {transition.gap:.2g} nats above the"
+        " others', with nothing between. Particles hardly cross such a gap, so that the share of a"
+        " narrow part is left to chance, and log Z may be off by more than its standard error says."
+        " Use method='nested-sampling' or more particles.",
+    )
+
+
+def missed_modes(log_mass: float, answer: Answer) -> tuple[str, ...]:
+    """A mode that climbs found and particles did not has more mass than all that they report."""
+    gap = log_mass - answer.log_Z
+    if gap <= max(_MISSED, 6 * answer.log_Z_stderr):
+        return ()
+    return (
+        f"Modes that optimisation found have, by Laplace's approximation, e^{gap:.1f} times the"
+        " mass that the particles account for: they miss a narrow mode, and log Z is too low.",
+    )

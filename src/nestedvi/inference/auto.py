@@ -12,10 +12,12 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.fitting.importance import in_powers_of_two
 from nestedvi.inference.answer import Answer, Request, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
@@ -71,5 +73,7 @@ def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
     """
     if quick.trial is None:
         return ScaleMixture(dim)
-    at_modes = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), quick.trial.base)
+    at_modes = in_powers_of_two(quick.trial.base)
+    dtype = jnp.result_type(float)
+    at_modes = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)), at_modes)
     return Mixture((at_modes, ScaleMixture(dim)), jnp.zeros(2))

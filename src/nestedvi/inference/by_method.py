@@ -13,9 +13,8 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback, in_units_of
 from nestedvi.densities.gaussian import DiagonalNormal
 from nestedvi.devices import spread
-from nestedvi.inference.answer import Answer, LevelTrace, Request, Trace, weight_curve
+from nestedvi.inference.answer import Answer, LevelTrace, Request, Trace, unfinished, weight_curve
 from nestedvi.inference.search import search
-from nestedvi.inference.tempered_smc import unfinished
 from nestedvi.methods import build, get_method
 from nestedvi.particles.weights import log_Z_hat_stderr
 from nestedvi.paths.annealing import Annealing

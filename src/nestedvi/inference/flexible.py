@@ -17,10 +17,17 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.base import refit_base
-from nestedvi.inference.answer import Answer, Cost, Request
+from nestedvi.inference.answer import (
+    Answer,
+    Cost,
+    Request,
+    first_order,
+    missed_modes,
+    unfinished,
+)
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.quick import QuickBase
-from nestedvi.inference.tempered_smc import answer_from_followed, missed_modes, unfinished
+from nestedvi.inference.tempered_smc import answer_from_followed
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
@@ -104,7 +111,12 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
-        diagnosis=(*unfinished(run), *gap, *missed_modes(start.quick.log_mass, answer)),
+        diagnosis=(
+            *unfinished(run),
+            *gap,
+            *missed_modes(start.quick.log_mass, answer),
+            *first_order(frozen),
+        ),
         sampler=as_sampler(base, target, tuned),
         cost=cost,
     )

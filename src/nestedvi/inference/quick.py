@@ -22,7 +22,7 @@ from nestedvi.fitting.importance import (
     Base,
     Trial,
     base_at_modes,
-    draw_weighted,
+    draw_many_weighted,
     fit_base,
     products_at_modes,
     refit,
@@ -42,7 +42,7 @@ _SHARE, _KHAT, _SHORT_MASS = 0.1, 0.5, 0.012
 # Where at most the first of the pilot's particles hardly move, one step suits all: the density has
 # no neck that draws could miss, and these are the share, the k̂ and the mass. What is short there is
 # the price of many dimensions.
-_EVEN, _EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS = 0.006, 0.05, 0.6, 0.2
+_EVEN, _EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS = 0.006, 0.05, 0.6, 0.25
 # Fitting goes on up to this share.
 _GOOD = 0.6
 # This share of the pilot's particles, above what the trial expects, may be where the base has far
@@ -266,7 +266,7 @@ def _draw_batches(
     particles, log_Z, weights, ancestors, some = [], [], [], [], []
     for k in split_on_host(key, _BATCHES):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [draw_weighted(one, trial.base, target, num, mesh) for one in keys]
+        drawn = [draw_many_weighted(one, trial.base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
         particles.append(np.concatenate([z for z, _ in drawn])[picks])

@@ -22,6 +22,7 @@ from nestedvi.densities.base import log_values
 from nestedvi.devices import Devices, as_mesh
 from nestedvi.distributed import num_processes
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
+from nestedvi.host import one_thread
 from nestedvi.inference.answer import (
     Answer,
     AnswerFunction,
@@ -32,6 +33,7 @@ from nestedvi.inference.answer import (
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
 from nestedvi.inference.kept import open_stages
+from nestedvi.inference.nested_sampling import answer_nested
 from nestedvi.inference.posterior import Posterior, make_posterior
 from nestedvi.inference.problem import Problem, make_problem
 from nestedvi.inference.tempered_smc import answer_smc
@@ -46,11 +48,16 @@ __all__ = ["ABOUT", "ANSWERS", "sample"]
 
 # Ways of answering that are no row of the methods table, by the name that `method` gives them; they
 # go before rows of that name.
-ANSWERS: dict[str, AnswerFunction] = {"auto": answer_auto, "smc": answer_smc}
+ANSWERS: dict[str, AnswerFunction] = {
+    "auto": answer_auto,
+    "smc": answer_smc,
+    "nested-sampling": answer_nested,
+}
 # What `nestedvi methods` says of them.
 ABOUT = {
     "auto": "Finds the target, learns a base as simple as it allows, samples from that base.",
     "smc": "Tempered SMC with Hamiltonian moves. It learns nothing.",
+    "nested-sampling": "Thresholds in place of temperatures: passes first-order transitions.",
 }
 # Fewer places without a number than this are chance of the edge of a support.
 _MISSING = 1e-3
@@ -92,10 +99,12 @@ def sample(
         dim: the size of a vector particle, for a log density.
         example: any pytree shaped like a particle, in place of `dim`.
         method: "auto" learns a base as simple as the model allows and needs no tuning; "smc" is
-            adaptive tempered SMC without learning; or a row of `nestedvi methods`, trained for
-            `num_steps` steps (3000) unless it learns nothing.
+            adaptive tempered SMC without learning; "nested-sampling" goes along thresholds of the
+            density in place of temperatures, for targets with narrow parts inside of wide ones; or
+            a row of `nestedvi methods`, trained for `num_steps` steps (3000) unless it learns
+            nothing.
         num_levels: how many densities lead to the target; the method's own number unless given.
-            "smc" finds it.
+            "smc" and "nested-sampling" find it.
         num_particles: how many particles to return, from independent batches.
         num_steps: of training, for rows of the methods table that learn.
         progress: True for a live display, or an object with `start`, `update` and `stop`.
@@ -193,10 +202,11 @@ def _answer(
     folder: str | Path | None,
 ) -> Answer:
     if folder is None:
-        return _answer_exactly(answer, key, request)
+        with one_thread(request.dim):
+            return _answer_exactly(answer, key, request)
     kept = open_stages(folder, key, problem, request)
     where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
-    with closing(kept), keeping(where):
+    with closing(kept), keeping(where), one_thread(request.dim):
         try:
             return _answer_exactly(answer, key, replace(request, kept=kept))
         except KeyboardInterrupt as stop:

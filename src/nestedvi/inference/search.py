@@ -14,20 +14,22 @@ raised here and nowhere else.
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
+from nestedvi.host import num_operations, on_host
 from nestedvi.inference.answer import Request, check_rounding
 from nestedvi.randomness import generator, split_on_host
-from nestedvi.smc.tempering import Plan, Tempering, tempering
+from nestedvi.smc.tempering import Plan, Tempering, find_transition, tempering
+from nestedvi.smc.transitions import past_transition
 
 __all__ = [
     "Pilot",
@@ -117,7 +119,7 @@ def _likely_place(
     return likely_centre, np.minimum(scale, likely_scale)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _values(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Array:
     return jax.vmap(density.log_gamma)(z)
 
@@ -171,7 +173,7 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     """A first run of `num` particles from a wide base; raises where there is no mass, no finite
     normaliser, or all mass on a point.
     """
-    key_prior, key_run, key_settle = split_on_host(key, 3)
+    key_prior, key_run, key_settle, key_past = split_on_host(key, 4)
     target = first_coordinates(key_prior, request)
     run = _run(key_run, request, target, num, plan)
     for _ in range(_WIDER):
@@ -187,20 +189,33 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     has_prior = request.prior is not None
     check_mass(any_finite, np.asarray(run.z), has_prior)
     check_rounding(request, np.asarray(target.map(jnp.asarray(run.z))))
-    settled, values = settle(key_settle, target, run.z, request.names)
+    like = run.z[0]
+    with on_host(
+        target, lambda: _PARTICLES * num_operations(target.log_gamma, jnp.asarray(like))
+    ) as there:
+        settled, values = settle(key_settle, there, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
-        return Pilot(target, run)
+        return Pilot(target, _past(key_past, request, target, run))
     # A direction far wider than the search began with: once more, in units that fit it.
     wider = in_units_of(target, settled)
     again = _run(key_run, request, wider, num, plan)
     gradients = run.gradients + again.gradients
-    return Pilot(wider, again._replace(gradients=gradients, values=run.values + again.values))
+    again = again._replace(gradients=gradients, values=run.values + again.values)
+    return Pilot(wider, _past(key_past, request, wider, again))
 
 
 def _run(key: Key, request: Request, target: Pullback, num: int, plan: Plan) -> Tempering:
     base, piece = ScaleMixture(request.dim), min(num, request.piece)
     return tempering(key, base, target, plan, num_particles=num, piece=piece, mesh=request.mesh)
+
+
+def _past(key: Key, request: Request, target: Pullback, run: Tempering) -> Tempering:
+    """With particles beyond a first-order transition, where the run shows one."""
+    if find_transition(run) is None:
+        return run
+    base, piece = ScaleMixture(request.dim), min(len(run.z), request.piece)
+    return past_transition(key, base, target, run, piece=piece, mesh=request.mesh)
 
 
 class RunawayError(DensityError):

@@ -6,7 +6,9 @@ step sizes; fresh particles follow it, so that Ẑ is unbiased. A tempered run t
 answer here, whoever ran it.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,15 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Affine, Pullback, whiten
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.fitting.importance import base_at_modes, products_at_modes
-from nestedvi.fitting.modes import Modes, search_modes, slopes
+from nestedvi.fitting.importance import base_at_modes, in_powers_of_two, products_at_modes
+from nestedvi.fitting.modes import (
+    MOST_MODES,
+    NUM_STARTS,
+    Modes,
+    find_modes,
+    search_modes,
+    slopes,
+)
 from nestedvi.inference.answer import (
     Answer,
     Cost,
@@ -26,15 +35,28 @@ from nestedvi.inference.answer import (
     Request,
     Trace,
     exactly,
+    first_order,
+    missed_modes,
+    unfinished,
     weight_curve,
 )
 from nestedvi.inference.search import search
 from nestedvi.particles.weights import ess, khat, log_Z_hat_stderr
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
-from nestedvi.smc.tempering import MAX_LEVELS, Plan, Tempering, follow, tempering
+from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
+from nestedvi.smc.tempering import Plan, Tempering, find_transition, follow, tempering
+from nestedvi.smc.transitions import MOST_DIMENSIONS
 
-__all__ = ["answer_from_followed", "answer_smc", "missed_modes", "trace_tempering", "unfinished"]
+__all__ = [
+    "Wide",
+    "answer_from_followed",
+    "answer_smc",
+    "find_wide",
+    "look_beyond",
+    "num_to_tune",
+    "trace_tempering",
+]
 
 # A coarse run says where a second base of two widths is to be, in units of what it runs; then
 # temperatures are closer together, with more moves while it is hot.
@@ -43,6 +65,7 @@ _AROUND = (1.5, 3.0)
 # Degrees of freedom of the heaviest tails that it looks for.
 _HEAVIEST = 1
 _FINE = Plan(ess_share=0.93, moves=4, draws=96, hot=5)
+_BEYOND = NestedPlan(draws=64)
 _BATCHES = 10
 # The metric of a run that is tuned needs as many particles as these for each dimension.
 _PER_DIMENSION = 8
@@ -55,10 +78,66 @@ _FLAT = 2.5
 # Tails of the particles are heavy above the first number, to which the second adds the noise of one
 # coordinate.
 _HEAVY, _HEAVY_NOISE = 0.08, 0.25
+# Particles beyond this quantile of their largest coordinate are in the tails.
+_FAR_OUT = 0.95
 # Where importance sampling from the base keeps this share there is nothing left to miss.
 _GOOD_BASE = 0.05
-# By how much Laplace's approximation of the modes' mass may exceed log Z: it is one.
-_MISSED = 0.4
+
+
+class Wide(NamedTuple):
+    """What a coarse run and optimisations leave: the target in its coordinates, the run, the modes,
+    and values of the target that were asked for to find more of them.
+    """
+
+    target: Pullback
+    coarse: Tempering
+    modes: Modes
+    values: int = 0
+
+    @property
+    def base(self) -> AbstractSampleable:
+        """Draws from as wide as a search begins, from around the coarse run's particles, and from
+        the modes, once with light tails and once with heavy ones in every coordinate; each as many.
+        """
+        dim = self.coarse.z.shape[1]
+        mean, root, _ = whiten(self.coarse.z)
+        around = Affine(ScaleMixture(dim, _AROUND), mean, root)
+        parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
+        # With as many modes as are kept there are more, and those at hand would take all weight.
+        if self.modes.is_complete:
+            dtype = jnp.result_type(float)
+            heavy = products_at_modes(self.modes, _HEAVIEST, dtype)
+            parts += [in_powers_of_two(x) for x in (base_at_modes(self.modes, dtype), heavy)]
+        return Mixture(tuple(parts), jnp.zeros(len(parts)))
+
+
+def find_wide(keys: Sequence[Key], request: Request, stages: Stages) -> Wide:
+    """A coarse run and optimisations that start from its particles, as two stages with a key
+    each.
+    """
+    key_search, key_modes = keys
+    stages.begin("search")
+    num = num_to_tune(request)
+    target, coarse = request.keep("search", lambda: search(key_search, request, num, _COARSE))
+    stages.done(log_Z=coarse.log_Z_hat)
+    stages.begin("modes")
+    modes = request.keep("modes", partial(_modes, key_modes, request, target, coarse))
+    return Wide(target, coarse, modes)
+
+
+def look_beyond(key: Key, request: Request, wide: Wide, stages: Stages) -> Wide:
+    """With the modes above particles of nested sampling, which first-order transitions do not stop,
+    as one more stage.
+    """
+    stages.begin("modes beyond")
+    modes, values = request.keep("modes beyond", partial(_modes_beyond, key, request, wide))
+    return wide._replace(modes=modes, values=values)
+
+
+def num_to_tune(request: Request) -> int:
+    """Particles of a run that is tuned: whole pieces, enough for a metric."""
+    piece, total = request.piece, -(-request.num_particles // _BATCHES) * _BATCHES
+    return min(total, max(piece, -(-_PER_DIMENSION * request.dim // piece) * piece))
 
 
 def answer_smc(key: Key, request: Request) -> Answer:
@@ -67,29 +146,26 @@ def answer_smc(key: Key, request: Request) -> Answer:
     """
     request.refuse("num_levels", "it finds its temperatures itself.")
     request.refuse("num_steps", "it learns nothing.")
-    key_search, key_modes, key_tune, key_run = split_on_host(key, 4)
-    dim, num, piece, mesh = request.dim, request.num_particles, request.piece, request.mesh
+    *keys, key_tune, key_run, key_beyond, key_again = split_on_host(key, 6)
+    num, num_tune, shares = request.num_particles, num_to_tune(request), _shares(request)
     total = -(-num // _BATCHES) * _BATCHES
-    num_tune = min(total, max(piece, -(-_PER_DIMENSION * dim // piece) * piece))
     with Stages(request.progress) as stages:
-        stages.begin("search")
-        target, coarse = request.keep(
-            "search", lambda: search(key_search, request, num_tune, _COARSE)
-        )
-        stages.done(log_Z=coarse.log_Z_hat)
-        stages.begin("modes")
-        modes = request.keep("modes", partial(_modes, key_modes, request, target, coarse))
-        base = _base(dim, coarse, modes)
+        wide = find_wide(keys, request, stages)
+        target, coarse = wide.target, wide.coarse
         stages.begin("tuning")
-        tune = partial(tempering, key_tune, base, target, _FINE, num_particles=num_tune)
-        tune = partial(tune, step_size=coarse.step_size, piece=piece, mesh=mesh)
-        run = request.keep("tuning", tune)
+        tune = partial(tempering, plan=_FINE, num_particles=num_tune, **shares)
+        tune = partial(tune, step_size=coarse.step_size, target=target)
+        run = request.keep("tuning", partial(tune, key_tune, wide.base))
         stages.done(log_Z=run.log_Z_hat)
+        if find_transition(run) is not None and request.dim <= MOST_DIMENSIONS:
+            wide = look_beyond(key_beyond, request, wide, stages)
+            run = request.keep("tuning again", partial(tune, key_again, wide.base))
+            stages.done(log_Z=run.log_Z_hat)
         stages.begin("run")
-        fresh = partial(follow, key_run, base, target, run.tuned, num_particles=total)
+        fresh = partial(follow, key_run, wide.base, target, run.tuned, num_particles=total)
         # One temperature's weights go with the next one's: selection at each keeps them apart.
         fresh = partial(fresh, batches=_BATCHES, draws=_FINE.draws, resample_below=2.0)
-        frozen = request.keep("run", partial(fresh, piece=piece, mesh=mesh))
+        frozen = request.keep("run", partial(fresh, **shares))
         stages.done(log_Z=frozen.log_Z_hat)
         uneven = request.keep("slopes", partial(_uneven, request, target, frozen))
     answer = answer_from_followed(frozen, target, num)
@@ -99,14 +175,14 @@ def answer_smc(key: Key, request: Request) -> Answer:
         log_Z_stderr=max(answer.log_Z_stderr, frozen.log_Z_variance**0.5)
     )
     gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients
-    gradients += modes.gradients / num + 1
-    values = (coarse.values + run.values) * num_tune / num + frozen.values
+    gradients += wide.modes.gradients / num + 1
+    values = (coarse.values + run.values) * num_tune / num + frozen.values + wide.values / num
     return answer._replace(
         diagnosis=(
             *unfinished(run),
-            *_too_few(num_tune, dim),
-            *missed_modes(modes.total_log_mass, answer),
-            *uneven,
+            *_too_few(num_tune, request.dim),
+            *missed_modes(wide.modes.total_log_mass, answer),
+            *(first_order(frozen) or uneven),
         ),
         cost=Cost(0.0, gradients, values),
         drawn_log_w=None,
@@ -132,18 +208,26 @@ def _modes(key: Key, request: Request, target: Pullback, coarse: Tempering) -> M
         return search_modes(generator(key), exact, request.dim, particles)
 
 
-def _base(dim: int, coarse: Tempering, modes: Modes) -> AbstractSampleable:
-    """Draws from as wide as a search begins, from around the coarse run's particles, and from the
-    modes, once with light tails and once with heavy ones in every coordinate; each as many.
+def _modes_beyond(key: Key, request: Request, wide: Wide) -> tuple[Modes, int]:
+    """Half of the climbs begin where the base has least beside what it should have. And the values
+    of the target that it took.
     """
-    mean, root, _ = whiten(coarse.z)
-    around = Affine(ScaleMixture(dim, _AROUND), mean, root)
-    parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
-    # With as many modes as are kept there are more, and those at hand would take all weight.
-    if modes.is_complete:
-        dtype = jnp.result_type(float)
-        parts += [base_at_modes(modes, dtype), products_at_modes(modes, _HEAVIEST, dtype)]
-    return Mixture(tuple(parts), jnp.zeros(len(parts)))
+    key_run, key_starts = split_on_host(key, 2)
+    target, num = wide.target, 2 * request.piece
+    run = nested_sampling(
+        key_run, wide.base, target, _BEYOND, num_particles=num, **_shares(request)
+    )
+    rng, order = generator(key_starts), np.argsort(-run.log_ratio)
+    half = NUM_STARTS // 2
+    rows = np.concatenate([order[:half], rng.integers(num, size=half)])
+    with exactly(request, target) as exact:
+        more = find_modes(exact, run.z[rows].astype(np.float64), known=wide.modes, most=MOST_MODES)
+    gradients = more.gradients + wide.modes.gradients
+    return more._replace(gradients=gradients), round(num * run.values)
+
+
+def _shares(request: Request) -> dict[str, Any]:
+    return {"piece": request.piece, "mesh": request.mesh}
 
 
 def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ...]:
@@ -162,7 +246,8 @@ def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ..
             " agree, and log Z is then too low by more than its standard error says; use"
             " method='auto', which learns where it is, or other coordinates.",
         )
-    if _tail_index(run.z) > _HEAVY + _HEAVY_NOISE / run.z.shape[1] ** 0.5:
+    heavy = _tail_index(run.z) > _HEAVY + _HEAVY_NOISE / run.z.shape[1] ** 0.5
+    if heavy and not _base_has_the_tails(run.z, run.log_ratios[-1]):
         return (
             "The particles have heavy tails, which Hamiltonian moves reach slowly and a wide base"
             " seldom: log Z may be too low by more than its standard error says. Use method='auto',"
@@ -178,6 +263,18 @@ def _tail_index(z: Float[np.ndarray, "num dim"]) -> float:
     away = np.abs(np.asarray(z, np.float64) - np.median(z, axis=0))
     with np.errstate(divide="ignore"):
         return float(np.mean([khat(np.log(one)) for one in away.T]))
+
+
+def _base_has_the_tails(
+    z: Float[np.ndarray, "num dim"], log_ratio: Float[np.ndarray, " num"]
+) -> bool:
+    """Whether the base has more than its due at the particles that are furthest out in some
+    coordinate, by a nat beside the others: its draws reach what moves do not.
+    """
+    away = np.abs(np.asarray(z, np.float64) - np.median(z, axis=0))
+    furthest = np.max(away / np.median(away, axis=0), axis=1)
+    out = furthest > np.quantile(furthest, _FAR_OUT)
+    return bool(np.median(log_ratio[out]) < np.median(log_ratio[~out]) - 1.0)
 
 
 def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
@@ -230,24 +327,3 @@ def _tempered_levels(run: Tempering, batch: int) -> LevelTrace:
         float(ess(step * log_ratio)) / num for step, log_ratio in zip(steps, ratios, strict=False)
     ]
     return LevelTrace(run.betas, np.array(shares))
-
-
-def unfinished(run: Tempering) -> tuple[str, ...]:
-    """A sentence if a run did not reach the target."""
-    if float(run.beta) < 1:
-        return (
-            f"Tempering stopped at β = {float(run.beta):.3f} of 1 after {MAX_LEVELS} temperatures:"
-            " the particles are not the target's.",
-        )
-    return ()
-
-
-def missed_modes(log_mass: float, answer: Answer) -> tuple[str, ...]:
-    """A mode that climbs found and particles did not has more mass than all that they report."""
-    gap = log_mass - answer.log_Z
-    if gap <= max(_MISSED, 6 * answer.log_Z_stderr):
-        return ()
-    return (
-        f"Modes that optimisation found have, by Laplace's approximation, e^{gap:.1f} times the"
-        " mass that the particles account for: they miss a narrow mode, and log Z is too low.",
-    )

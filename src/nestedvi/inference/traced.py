@@ -326,11 +326,15 @@ def _steps(scope: _Scope, equation: Any) -> list[_Scope]:
 
 def _scan_counts(params: Mapping[str, Any]) -> tuple[int, int] | None:
     """How many inputs of a scan are constants, and how many are carried; None where JAX does not
-    say (from 0.11 on).
+    say.
     """
-    if "num_consts" not in params:
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    # From JAX 0.11 on: a tree for each of constants, carry and rows, whose length is its leaves'.
+    trees = getattr(params.get("ft_in"), "elts", None)
+    if trees is None or len(trees) != 3:
         return None
-    return params["num_consts"], params["num_carry"]
+    return len(trees[0]), len(trees[1])
 
 
 def _operations(jaxpr: Jaxpr) -> set[str]:

@@ -25,11 +25,15 @@ __all__ = [
     "normalise",
     "search_sorted",
     "systematic",
+    "two_groups",
 ]
 
 
 # The largest of n draws varies: a third of its usual size is n^-.15 for a thousand draws.
 _MARGIN = 0.15
+# Of two groups the lower must have the first share, or it is a tail; the higher may be as small as
+# the second, and so many.
+_LOWER_SHARE, _HIGHER_SHARE, _FEWEST = 0.05, 0.005, 3
 
 
 def library_of(x: Any) -> Any:
@@ -88,6 +92,29 @@ def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"] | np.ndarray) -> tuple
     mean = xp.mean(ratio)
     stderr = xp.std(ratio, ddof=1) / np.sqrt(num) / mean if num > 1 else xp.full((), np.nan)
     return top + xp.log(mean), stderr
+
+
+def two_groups(log_w: Float[np.ndarray, " particles"]) -> tuple[float, float, float]:
+    """The gap between the means of two groups in nats and in the sum of their standard deviations,
+    and the share of the higher one, where particles are split so that they vary least within
+    groups.
+    """
+    x = np.sort(np.asarray(log_w, np.float64))
+    x = x[np.abs(x) < 1e29]
+    num = len(x)
+    lower, higher = (int(np.ceil(share * num)) for share in (_LOWER_SHARE, _HIGHER_SHARE))
+    split = np.arange(max(lower, _FEWEST), num - max(higher, _FEWEST) + 1)
+    if not len(split):
+        return 0.0, 0.0, 0.0
+    # Around the mean, so that squares lose no digits.
+    x = x - x.mean()
+    sums, squares = np.cumsum(x)[split - 1], np.cumsum(x**2)[split - 1]
+    low, high = sums / split, -sums / (num - split)
+    var_low = np.maximum(squares / split - low**2, 0.0)
+    var_high = np.maximum((np.sum(x**2) - squares) / (num - split) - high**2, 0.0)
+    at = int(np.argmin(split * var_low + (num - split) * var_high))
+    gap, spread = high[at] - low[at], np.sqrt(var_low[at]) + np.sqrt(var_high[at])
+    return float(gap), float(gap / max(spread, 1e-6)), float(1 - split[at] / num)
 
 
 def khat(log_w: LogWeights | np.ndarray) -> float:

@@ -20,21 +20,32 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Scalar
+from nestedvi.compilation import compiled_soon, uncompiled
 from nestedvi.densities.affine import bulk_root, whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.importance import draw_weighted, weigh
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.kernels.mcmc import metropolis
+from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
 from nestedvi.particles.weights import ess, log_Z_hat, normalise, systematic
 from nestedvi.pieces import in_pieces
 from nestedvi.randomness import generator
 
-__all__ = ["AbstractMove", "HamiltonianMove", "Moved", "Population", "RandomWalkMove"]
+__all__ = [
+    "AbstractMove",
+    "HamiltonianMove",
+    "Moved",
+    "Population",
+    "RandomWalkMove",
+    "SliceMove",
+]
 
 Vector = Float[Array, " dim"]
 Square = Float[Array, "dim dim"]
 LogDensity = Callable[[Vector], Scalar]
+# (number, log base, log target) -> log density, at one point.
+Between = Callable[[Scalar, Scalar, Scalar], Scalar]
 Particles = Float[np.ndarray, "particles dim"]
 # A particle whose own acceptance is below this is stuck.
 _REFUSED = 0.1
@@ -167,31 +178,69 @@ class RandomWalkMove(AbstractMove):
         return self.steps + 1
 
 
-@eqx.filter_jit
+class SliceMove(AbstractMove):
+    """`steps` slice steps along random lines, in the metric of the particles' covariance.
+
+    What is tuned is the width of the brackets; the acceptance is the share of tries that a step
+    ended with.
+    """
+
+    steps: int = eqx.field(static=True, default=8)
+
+    acceptance: ClassVar[float] = 0.5
+
+    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
+        return whiten(z)[1]
+
+    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+        return slice_noise_on_host(rng, num, self.steps, dim, dtype)
+
+    def __call__(
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+    ) -> Moved:
+        moved = slice_steps(noise, z, log_gamma, step_size, root)
+        return Moved(moved.z, self.steps / moved.tries.astype(z.dtype), jnp.ones((), z.dtype))
+
+    def first_step_size(self, dim: int) -> float:
+        return 4.0
+
+    @property
+    def gradients(self) -> int:
+        return 0
+
+    @property
+    def values(self) -> int:
+        """Of brackets that are tuned."""
+        return 1 + round(self.steps / self.acceptance)
+
+
+@compiled_soon
 def _move(
     pairs: tuple[Any, Float[Array, "piece dim"]],
     densities: tuple[AbstractSampleable, AbstractDensity],
     tuning: tuple[Scalar, Scalar, Float[Array, "dim dim"]],
     move: AbstractMove,
+    between: Between,
 ) -> Moved:
     """A move of every particle, with its noise, at a temperature."""
     beta, step_size, root = tuning
     base, target = densities[0].precomputed(), densities[1].precomputed()
 
     def log_density(z):
-        return log_geometric(beta, base.log_gamma(z) - base.log_Z, target.log_gamma(z))
+        return between(beta, base.log_gamma(z) - base.log_Z, target.log_gamma(z))
 
     return jax.vmap(lambda noise, z: move(noise, z, log_density, step_size, root))(*pairs)
 
 
-def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove) -> Moved:
+def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove, between: Between) -> Moved:
     """What one device of several does."""
-    return _move(pairs, *shared, move)
+    return uncompiled(_move)(pairs, *shared, move, between)
 
 
 class Population:
     """Particles of independent batches on their way: `z` and log ratios, batch after batch, log
-    weights a batch a row, and the draw that each particle descends from.
+    weights a batch a row, and the draw that each particle descends from. `between` are the
+    densities on the way, by a number for each: temperatures unless given.
     """
 
     def __init__(
@@ -201,8 +250,10 @@ class Population:
         move: AbstractMove,
         piece: int,
         mesh: Mesh | None = None,
+        between: Between = log_geometric,
     ):
         self.base, self.target, self.move, self.piece, self.mesh = base, target, move, piece, mesh
+        self.between = between
         # Where moves find them, once and not at every move.
         self._there = (base, target) if mesh is None else put((base, target), mesh)
         self.variance, self.stuck, self.counted = 0.0, 0.0, 0
@@ -224,7 +275,10 @@ class Population:
         log_w = self.log_w[:, :per_batch].copy()
         for b, weights in enumerate(self.log_w):
             size = float(ess(weights))
-            if before != per_batch or size < below * before:
+            if size == 0:
+                # Nothing is left of this batch, and nothing will be.
+                log_w[b] = -np.inf
+            elif before != per_batch or size < below * before:
                 kept = systematic(rng.uniform(), normalise(weights), per_batch)
                 picks[b], log_w[b] = b * before + kept, log_Z_hat(weights)
                 self.variance += (1 / max(size, 1.0) - 1 / before) / batches**2
@@ -267,7 +321,8 @@ class Population:
         tuning = (beta, jnp.asarray(size, dtype), root)
         pairs = ((self.move.noise(rng, len(z), z.shape[1], dtype), z) for z in pieces)
         if self.mesh is None:
-            return [_move((e, jnp.asarray(z)), self._there, tuning, self.move) for e, z in pairs]
+            how = (self._there, tuning, self.move, self.between)
+            return [_move((e, jnp.asarray(z)), *how) for e, z in pairs]
         whole = jax.tree.map(lambda *xs: np.concatenate(xs), *pairs)
         # As many for a device as it has alone, or its share where that is less.
         devices = size_of(self.mesh, "batches")
@@ -282,6 +337,7 @@ class Population:
                 jax.tree.unflatten(structure, [jnp.asarray(x) for x in part]),
                 (self._there, tuning),
                 self.move,
+                self.between,
             )
             for part in parts
         ]

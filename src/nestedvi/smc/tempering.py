@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.particles.weights import ess, log_Z_hat
+from nestedvi.particles.weights import ess, log_Z_hat, two_groups
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population
 
@@ -27,7 +27,9 @@ __all__ = [
     "Following",
     "Plan",
     "Tempering",
+    "Transition",
     "Tuned",
+    "find_transition",
     "follow",
     "next_beta",
     "tempering",
@@ -35,6 +37,10 @@ __all__ = [
 
 MAX_LEVELS = 200
 _HAMILTONIAN = HamiltonianMove()
+# Two groups of log ratios are apart when the gap between their means is so many times the sum of
+# their standard deviations (1.3 for the halves of a Gaussian, up to 2.4 for skew and heavy-tailed
+# ratios) and so many nats. At temperatures below the last, parts of the base are the groups.
+_APART, _NATS, _HOTTEST = 2.5, 4.0, 0.1
 
 
 class Plan(NamedTuple):
@@ -198,6 +204,32 @@ class Tempering(NamedTuple):
     def num_levels(self) -> int:
         """How many temperatures it took."""
         return len(self.betas)
+
+
+class Transition(NamedTuple):
+    """Where it shows most: the temperature, by how many nats the two groups' log ratios differ, how
+    far that is in their standard deviations, and the share of the particles that are in the
+    narrow part: the group with the higher ratios.
+    """
+
+    beta: float
+    gap: float
+    apart: float
+    share: float
+
+
+def find_transition(run: Tempering) -> Transition | None:
+    """The temperature at which log ratios are furthest from being one group; None if they are one
+    at each.
+    """
+    # Moves at the same temperature as before left one row of ratios.
+    betas = np.unique(run.betas)
+    found = [
+        Transition(float(beta), *two_groups(log_ratio))
+        for beta, log_ratio in zip(betas, run.log_ratios[1:], strict=False)
+    ]
+    apart = [one for one in found if one.apart > _APART and one.gap > _NATS and one.beta > _HOTTEST]
+    return max(apart, key=lambda one: one.apart, default=None)
 
 
 def _run(

@@ -1,0 +1,86 @@
+"""Small work on the host's processor: where a call of an accelerator takes longer than its work,
+and in one thread where threads would wait for each other longer than they work.
+
+A loop on the host that asks for a few gradients at a time waits for an accelerator at every round:
+some milliseconds, however little there is to compute. It refuses to know what is computed.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from threadpoolctl import threadpool_limits
+
+__all__ = ["is_on_host", "num_operations", "on_host", "one_thread"]
+
+T = TypeVar("T")
+# A core does some 10⁹ operations a second, and an accelerator answers after some milliseconds.
+_SMALL = 5e6
+# Products and roots of matrices up to this size are faster in one thread.
+_SMALL_MATRIX = 200
+
+
+def num_operations(fn: Callable[..., Any], *like: Any) -> float:
+    """Roughly how many operations on numbers a function takes: every result counts one for each of
+    its elements, a product of matrices one for each that is multiplied, and a loop as often as it
+    runs, where that is known.
+    """
+    return _count(jax.make_jaxpr(fn)(*like).jaxpr)
+
+
+def _count(jaxpr: Jaxpr) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = [
+            x.jaxpr if isinstance(x, ClosedJaxpr) else x
+            for x in jax.tree.leaves(
+                list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr)
+            )
+            if isinstance(x, ClosedJaxpr | Jaxpr)
+        ]
+        if inner:
+            total += equation.params.get("length", 1) * sum(_count(x) for x in inner)
+            continue
+        size = sum(math.prod(_shape(x)) for x in equation.outvars)
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            size *= math.prod(_shape(equation.invars[0])[i] for i in contracted)
+        total += size
+    return total
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+@contextmanager
+def on_host(tree: T, operations: Callable[[], float]) -> Iterator[T]:
+    """The tree, and what is computed from it inside of this, on the host's processor if a call
+    takes few operations; else as it is. They are counted only where there is a choice.
+    """
+    if is_on_host() or operations() > _SMALL:
+        yield tree
+        return
+    cpu = jax.local_devices(backend="cpu")[0]
+    with jax.default_device(cpu):
+        yield jax.tree.map(lambda x: jax.device_put(x, cpu) if eqx.is_array(x) else x, tree)
+
+
+def is_on_host() -> bool:
+    """Whether programs are compiled for the host's processor here."""
+    device = getattr(jax.config, "jax_default_device")  # noqa: B009
+    if device is None:
+        return jax.default_backend() == "cpu"
+    return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def one_thread(dim: int) -> AbstractContextManager[Any]:
+    """One thread for NumPy's and SciPy's linear algebra while matrices are small. JAX keeps its own
+    threads.
+    """
+    small = dim <= _SMALL_MATRIX
+    return threadpool_limits(1, user_api="blas") if small else nullcontext()
