@@ -13,6 +13,11 @@ from jax.experimental.compilation_cache import compilation_cache
 # The suite spends its time in the compiler, on programs that run once: half of that goes into
 # optimising them.
 jax.config.update("jax_disable_most_optimizations", True)
+# Its older way to emit loops takes a third off the rest. A flag that another version does not
+# know would end the process; processes that tests start get it as well.
+if jax.__version_info__[:2] == (0, 10):
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
 
 
 def pytest_configure(config):
@@ -22,13 +27,34 @@ def pytest_configure(config):
         "markers", "slow: whole experiments and whole answers, which `make test-all` runs"
     )
     config.addinivalue_line("filterwarnings", "error::nestedvi.errors.NestedviWarning")
+    # pytest-xdist would begin with the files that have most tests, which are short ones; the order
+    # is `pytest_collection_modifyitems`'s.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+# Files that take longest, most of them because they start other processes, and then folders with
+# whole experiments, trainings and answers.
+_LONGEST = (
+    "test_devices.py",
+    "test_examples.py",
+    "test_checkpoints.py",
+    "test_distributed.py",
+    "test_faults.py",
+    "test_sample.py",
+)
+_LONG_FOLDERS = ("paper", "train", "inference")
 
 
 def pytest_collection_modifyitems(items):
-    """Whole experiments first: the long files must not be what one worker ends with while the other
-    waits.
-    """
-    items.sort(key=lambda item: "paper" not in item.path.parts)
+    """Long files first: they must not be what one worker ends with while the other waits."""
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path):
+    if path.name in _LONGEST:
+        return 0
+    return 1 if set(_LONG_FOLDERS) & set(path.parts) else 2
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -24,7 +24,9 @@ def launch(num, task, folder, command=None):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    env = {name: x for name, x in os.environ.items() if name != "XLA_FLAGS"}
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    flags = [flag for flag in flags if "device_count" not in flag]
+    env = {**os.environ, "XLA_FLAGS": " ".join(flags)}
     env |= {"JAX_PLATFORMS": "cpu", "JAX_COORDINATOR_ADDRESS": address}
     env |= {"JAX_NUM_PROCESSES": str(num), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = command or [sys.executable, "-m", "tests.helpers.one_of_several", task, str(folder)]

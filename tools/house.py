@@ -1,6 +1,6 @@
 """Measures how easy the library is to read, and prints a table.
 
-    python tools/house.py            # everything; minutes, since it runs four small problems
+    python tools/house.py            # everything; minutes, since it runs six small problems
     python tools/house.py --static   # what needs no run; seconds
 
 A walk is a call that a reader follows: its modules are those of the library whose functions run. It
@@ -237,6 +237,20 @@ def _fit() -> Callable[[], Any]:
 
 def _sample(method: str) -> Callable[[], Any]:
     import jax
+    import jax.numpy as jnp
+
+    import nestedvi as nvi
+
+    def log_density(z: Any) -> Any:
+        return -0.5 * jnp.sum((z - 1.0) ** 2) - 0.1 * jnp.sum(z**4)
+
+    return lambda: nvi.sample(
+        jax.random.key(0), log_density, dim=2, method=method, num_particles=200
+    )
+
+
+def _sample_model(method: str) -> Callable[[], Any]:
+    import jax
     import numpyro
     import numpyro.distributions as dist
 
@@ -268,8 +282,10 @@ def _reproduce_hmm() -> Callable[[], Any]:
 # Each sets up a tiny problem, and returns the call that is followed.
 WALKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "nvi.fit": _fit,
-    "nvi.sample(method='auto')": lambda: _sample("auto"),
-    "nvi.sample(method='smc')": lambda: _sample("smc"),
+    "nvi.sample(log_density, method='auto')": lambda: _sample("auto"),
+    "nvi.sample(log_density, method='smc')": lambda: _sample("smc"),
+    "nvi.sample(model, method='auto')": lambda: _sample_model("auto"),
+    "nvi.sample(model, method='smc')": lambda: _sample_model("smc"),
     "reproduce hmm": _reproduce_hmm,
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nestedvi.bench.published import publish, published_table, why_not
+from nestedvi.bench.published import publish, published_table, reason_left_out
 
 RECORD = {
     "command": "nestedvi bench evidences",
@@ -49,7 +49,7 @@ def test_the_error_is_not_below_what_they_are_apart():
     ],
 )
 def test_what_is_left_out_says_why(given, reason):
-    assert reason in why_not(given)
+    assert reason in reason_left_out(given)
     content = publish({"rows": [given, row("cox")], **RECORD})
     assert [each["problem"] for each in content["rows"]] == ["cox"]
     assert reason in content["left_out"]["sonar"]

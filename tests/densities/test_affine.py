@@ -1,4 +1,7 @@
-"""An affine change of coordinates: densities against SciPy, and the same log Z on both sides."""
+"""An affine change of coordinates: densities against SciPy, and the same log Z on both sides. Roots
+of covariances: whitened data; the shape of the bulk, which a heavy tail may not change and a
+rotation turns.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +10,14 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.affine import Affine, AffineMap, Pullback, in_units_of
+from nestedvi.densities.affine import (
+    Affine,
+    AffineMap,
+    Pullback,
+    bulk_root,
+    in_units_of,
+    whiten,
+)
 from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -64,3 +74,36 @@ def test_units_of_particles_make_them_unit_wide(key):
     np.testing.assert_allclose(jnp.mean(u, axis=0), [0.0, 0.0], atol=1e-6)
     expected = gaussian.log_gamma(z[0]) + jnp.sum(jnp.log(target.map.matrix))
     np.testing.assert_allclose(target.log_gamma(u[0]), expected, rtol=1e-5)
+
+
+def test_bulk_is_the_scatter_of_a_t_distribution(key):
+    """Data from a t of three degrees, whose covariance is three times its scatter matrix, give the
+    scatter back.
+    """
+    key_normal, key_gamma = jax.random.split(key)
+    root = jnp.array([[2.0, 0.0], [1.0, 0.5]])
+    noise = jax.random.normal(key_normal, (40_000, 2)) / jnp.sqrt(
+        jax.random.chisquare(key_gamma, 3, (40_000, 1)) / 3
+    )
+    bulk = bulk_root(5.0 + noise @ root.T)
+    # Every entry's standard error is under 2 % of the larger variance.
+    np.testing.assert_allclose(bulk @ bulk.T, root @ root.T, atol=5 * 0.02 * 5)
+    assert np.linalg.norm(np.cov((noise @ root.T).T)) > 2 * np.linalg.norm(bulk @ bulk.T)
+
+
+def test_bulk_turns_with_the_particles(key):
+    z = jax.random.normal(key, (500, 3)) ** 3
+    turn = jax.random.orthogonal(jax.random.key(1), 3)
+    here, there = bulk_root(z), bulk_root(z @ turn.T)
+    np.testing.assert_allclose(there @ there.T, turn @ here @ here.T @ turn.T, rtol=1e-3, atol=1e-4)
+
+
+def test_whitened_data_have_unit_covariance(key):
+    z = (
+        jax.random.normal(key, (3000, 3))
+        @ jnp.array([[2.0, 0.0, 0.0], [1.0, 0.3, 0.0], [0.0, 5.0, 1.0]])
+        + 4.0
+    )
+    mean, root, u = whiten(z)
+    np.testing.assert_allclose(np.cov(u.T), np.eye(3), atol=0.02)
+    np.testing.assert_allclose(mean + u @ root.T, z, rtol=1e-3, atol=1e-3)

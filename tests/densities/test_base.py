@@ -8,7 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.base import check_shape
+from nestedvi.densities.base import Density, check_shape, log_values
+from nestedvi.precision import double_precision
 
 
 def test_discrete_distributions_score_without_a_grid(x64):
@@ -56,3 +57,10 @@ def test_a_particle_of_another_shape_is_refused():
         ValueError, match=r"This scores particles of shape \(2,\); got shape \(3,\)"
     ):
         check_shape(np.zeros(3), (2,), "This")
+
+
+def test_values_come_in_the_precision_of_the_particles():
+    z = np.full((3, 1), 0.1)
+    with double_precision():
+        values = log_values(Density(lambda z: z[0]), z)
+    np.testing.assert_array_equal(values, 0.1)

@@ -17,8 +17,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.autoregressive import AutoregressiveMixture
-from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
 
 

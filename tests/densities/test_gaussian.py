@@ -1,4 +1,4 @@
-"""Gaussians and their mixtures, against SciPy and a grid."""
+"""Gaussians and mixtures of round ones, against SciPy and a grid."""
 
 import equinox as eqx
 import jax
@@ -8,11 +8,8 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.gaussian import CorrelatedMixture
-from tests.helpers.draws import check_draws
 
 POINT = np.array([0.7, -1.2])
-MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
 
 
 def test_one_dimension_too(x64):
@@ -53,26 +50,4 @@ def test_a_mixture_of_round_gaussians(x64):
     parts = [stats.multivariate_normal(m, 0.4 * np.eye(2)).pdf(POINT) for m in means]
     np.testing.assert_allclose(
         density.log_gamma(jnp.asarray(POINT)), np.log(weights @ parts / 4), rtol=1e-10
-    )
-
-
-def test_a_correlated_mixture(x64):
-    means, roots, weights = (
-        np.array([[0.0, 1.0], [-1.0, -2.0]]),
-        np.stack([MATRIX, np.diag([0.5, 2.0])]),
-        np.array([0.3, 0.7]),
-    )
-    density = CorrelatedMixture(means, roots, np.log(weights))
-    covariances = roots @ roots.transpose(0, 2, 1)
-    parts = [
-        w * stats.multivariate_normal(m, c).pdf(POINT)
-        for w, m, c in zip(weights, means, covariances, strict=True)
-    ]
-    np.testing.assert_allclose(density.log_gamma(POINT), np.log(sum(parts)), rtol=1e-10)
-    mean = weights @ means
-    spread = means - mean
-    check_draws(
-        density,
-        mean,
-        np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread,
     )

@@ -1,4 +1,6 @@
-"""Mixtures of unlike parts, of many widths and with Student tails, against SciPy."""
+"""Mixtures of unlike parts, of many widths, of correlated Gaussians and with Student tails, against
+SciPy.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +9,11 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
-from nestedvi.densities.gaussian import CorrelatedMixture
-from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture, StudentProducts
+from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture, StudentMixture
 from tests.helpers.draws import check_draws
 
 POINT = np.array([0.7, -1.2])
+MATRIX = np.array([[2.0, 0.0], [-0.5, 0.8]])
 MEANS = np.array([[0.5, -1.0, 0.0], [-0.6, 0.4, 2.0]])
 ROOTS = np.array(
     [
@@ -52,6 +54,28 @@ def test_a_scale_mixture():
     check_draws(density, np.zeros(2), np.eye(2) * 0.5 * (0.25 + 16.0))
 
 
+def test_a_correlated_mixture(x64):
+    means, roots, weights = (
+        np.array([[0.0, 1.0], [-1.0, -2.0]]),
+        np.stack([MATRIX, np.diag([0.5, 2.0])]),
+        np.array([0.3, 0.7]),
+    )
+    density = CorrelatedMixture(means, roots, np.log(weights))
+    covariances = roots @ roots.transpose(0, 2, 1)
+    parts = [
+        w * stats.multivariate_normal(m, c).pdf(POINT)
+        for w, m, c in zip(weights, means, covariances, strict=True)
+    ]
+    np.testing.assert_allclose(density.log_gamma(POINT), np.log(sum(parts)), rtol=1e-10)
+    mean = weights @ means
+    spread = means - mean
+    check_draws(
+        density,
+        mean,
+        np.einsum("m,mij->ij", weights, covariances) + (weights[:, None] * spread).T @ spread,
+    )
+
+
 def test_density_is_that_of_its_parts(x64):
     density = StudentMixture(MEANS, ROOTS, np.log([0.3, 0.7]), tails=0.2, freedom=4)
     z = np.random.default_rng(0).normal(size=(20, 3)) * 3
@@ -80,38 +104,3 @@ def test_draws_are_of_the_density(x64, key):
 def test_impossible_tails_are_refused(options):
     with pytest.raises(ValueError, match="share between 0 and 1"):
         StudentMixture(MEANS, ROOTS, jnp.zeros(2), **options)
-
-
-SCALES = np.array([[0.5, 2.0, 1.0], [1.0, 0.3, 4.0]])
-
-
-def products(freedom):
-    return StudentProducts(MEANS, SCALES, np.log([0.3, 0.7]), freedom=freedom)
-
-
-def test_the_density_of_products_is_that_of_their_coordinates(x64):
-    density = products(2)
-    z = np.random.default_rng(0).normal(size=(20, 3)) * 3
-    factors = [stats.t(2, m, s).pdf(z).prod(axis=1) for m, s in zip(MEANS, SCALES, strict=True)]
-    expected = np.log(0.3 * factors[0] + 0.7 * factors[1])
-    np.testing.assert_allclose(jax.vmap(density.log_gamma)(jnp.asarray(z)), expected, rtol=1e-10)
-    np.testing.assert_allclose(density.log_prob_many(z), expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_draws_of_products_are_of_the_density(x64, key, many):
-    """The share of draws below a place, coordinate by coordinate."""
-    density, num = products(1), 20_000
-    draws = density.sample_many(key, num) if many else None
-    if not many:
-        draws = jax.vmap(density.sample)(jax.random.split(key, num))
-    for place in (-3.0, 0.0, 2.0):
-        parts = [stats.t(1, m, s).cdf(place) for m, s in zip(MEANS, SCALES, strict=True)]
-        share = 0.3 * parts[0] + 0.7 * parts[1]
-        below = np.mean(np.asarray(draws) < place, axis=0)
-        assert np.all(np.abs(below - share) < 5 * np.sqrt(share * (1 - share) / num))
-
-
-def test_no_degrees_of_freedom_are_refused():
-    with pytest.raises(ValueError, match="above zero"):
-        products(0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nestedvi.fitting.covariances import whiten
+from nestedvi.densities.affine import whiten
 from nestedvi.fitting.directions import independent_directions, scale_coordinates_first
 
 

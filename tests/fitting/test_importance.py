@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.densities.mixtures import StudentMixture, StudentProducts
+from nestedvi.densities.mixtures import StudentMixture
+from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting import importance
 from nestedvi.fitting.importance import (
     Trial,

@@ -1,4 +1,6 @@
-"""What is asked of a way of answering, and what an answer says of how it came about."""
+"""What is asked of a way of answering, and what an answer says of how it came about; answers made
+right in double precision.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,18 +8,22 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.densities.base import Density
-from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.inference.answer import (
     Answer,
     Request,
+    RoundingError,
     Trace,
+    check_rounding,
+    exactly,
     first_order,
+    make_exact,
     missed_modes,
-    trace_tempering,
     weight_curve,
 )
-from nestedvi.particles.weights import ess
+from nestedvi.inference.problem import in_double
+from nestedvi.precision import double_precision
 from nestedvi.smc.population import HamiltonianMove
 from nestedvi.smc.tempering import Plan, tempering
 
@@ -48,21 +54,50 @@ def test_importance_sampling_has_no_levels():
     assert content["levels"] == [] and len(content["weight_share"]) == 101
 
 
-def test_adaptive_runs(key):
-    """Each temperature but the last keeps the share that its plan asks for."""
-    target = Density(lambda z: -0.5 * jnp.sum((z - 3.0) ** 2) / 0.01)
-    plan = Plan(ess_share=0.6, moves=1)
-    run = tempering(key, ScaleMixture(1), target, plan, num_particles=100)
-    trace = trace_tempering(run)
-    (level,) = trace.levels
-    assert len(level.beta) == run.num_levels > 2 and level.beta[-1] == 1.0
-    np.testing.assert_allclose(level.ess_share[:-1], 0.6, atol=0.02)
-    last = (run.betas[-1] - run.betas[-2]) * run.log_ratios[-2]
-    assert level.ess_share[-1] == pytest.approx(float(ess(last)) / 100)
-    content = trace.to_dict()
-    assert content["batches"] == {"log_Z": [run.log_Z_hat], "num_ancestors": [int(run.origins[0])]}
-    assert len(content["weight_share"]) == 101
-    assert len(content["levels"][0]["beta"]) == run.num_levels
+def test_the_exact_target_has_the_coordinates_of_the_target():
+    """And double precision for as long as it is used."""
+    rough = Density(lambda z: jnp.sum(-0.5 * z**2) + 1e9 + 10.0)
+    target = Pullback(rough, AffineMap(jnp.ones(2), jnp.full(2, 2.0)))
+    request = Request(rough, 2, exact=in_double(rough, jnp.zeros(2)))
+    with exactly(request, target) as exact:
+        value = float(exact.log_gamma(jnp.ones(2)))
+    assert value == pytest.approx(1e9 + 10.0 - 9.0 + 2 * np.log(2), abs=1e-6)
+    assert jnp.result_type(float) == jnp.float32
+    with exactly(Request(rough, 2), target) as same:
+        assert same is target and jnp.result_type(float) == jnp.float32
+
+
+def test_weights_become_those_of_the_exact_density():
+    """Equal weights for a density with noise ε(z): after it log w is −ε and Ẑ the mean of e^−ε."""
+    noise = lambda z: 0.05 * jnp.sin(40 * z[0])  # noqa: E731
+    z = np.random.default_rng(0).normal(size=(40, 1)).astype(np.float32)
+    with double_precision():
+        exact = Density(lambda z: -0.5 * z[0] ** 2)
+    rough = Density(lambda z: -0.5 * z[0] ** 2 + noise(z))
+    answer = Answer(z, np.full(40, 2.0), 2.0, 0.0001, num_batches=4)
+    request = Request(rough, 1, exact=exact)
+    after = make_exact(answer, request)
+    off = -np.asarray(jax.vmap(noise)(z), np.float64)
+    np.testing.assert_allclose(after.log_w, 2 + off, atol=1e-5)
+    assert after.log_Z == pytest.approx(2 + np.log(np.exp(off).mean()), abs=1e-5)
+    Z_hat = np.exp(off).reshape(4, 10).mean(axis=1)
+    stderr = Z_hat.std(ddof=1) / 2 / Z_hat.mean()
+    assert after.log_Z_stderr == pytest.approx(max(stderr, 0.0001), rel=1e-3) and after.exact
+
+
+@pytest.mark.parametrize(("scale", "coarse"), [(1e-9, True), (1e-3, False)])
+def test_coordinates_that_are_too_coarse_for_a_narrow_density(scale, coarse):
+    """Numbers of single precision around one are 6e-8 or more apart: for a Gaussian of scale 1e-9
+    that is 60 standard deviations or more, although log γ of the particles is right.
+    """
+    density = Density(lambda z: -0.5 * ((z[0] - 1) / scale) ** 2)
+    request = Request(density, 1, exact=in_double(density, jnp.zeros(1)))
+    z = np.ones((20, 1), np.float32)
+    if not coarse:
+        check_rounding(request, z)
+        return
+    with pytest.raises(RoundingError):
+        check_rounding(request, z)
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.9, False)])

@@ -7,10 +7,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
-from scipy.special import betaln
+from scipy.special import betaln, gammaln
 
 import nestedvi as nvi
-from nestedvi.inference.sample import ANSWERS
+from nestedvi.densities.base import Density
+from nestedvi.inference.answer import Answer, Request
+from nestedvi.inference.sample import ANSWERS, _missing_values
 from nestedvi.smc.population import _move
 from tests.helpers.posteriors import FLIPS, coin
 
@@ -191,8 +193,6 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
     """A function under a name of its own gets the density on vectors, the prior's draws and the
     budget; its answer is used.
     """
-    from nestedvi.inference.answer import Answer
-
     seen = {}
 
     def mine(key, request):
@@ -232,3 +232,36 @@ def test_other_ways_of_answering_stand_beside_the_rows(monkeypatch):
     assert seen["method"] == "smc" and np.isfinite(seen["value"])
     with pytest.raises(nvi.errors.UnknownNameError, match="Did you mean 'smc'"):
         nvi.sample(jax.random.key(0), coin, model_args=(FLIPS,), method="smk")
+
+
+def test_nan_among_the_particles_is_reported():
+    z = np.random.default_rng(0).normal(size=(500, 2)).astype(np.float32)
+    answer = Answer(z, np.zeros(500), 0.0, 0.1)
+    holes = Density(lambda z: jnp.where(z[0] > 2.0, jnp.nan, -0.5 * jnp.sum(z**2)))
+    (sentence,) = _missing_values(answer, Request(holes, 2))
+    assert "NaN at" in sentence and "no mass" in sentence
+    whole = Density(lambda z: -0.5 * jnp.sum(z**2))
+    assert _missing_values(answer, Request(whole, 2)) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, within", [("auto", 0.01), ("smc", 0.06)])
+def test_counts_of_a_hundred_thousand(method, within):
+    """Gamma-Poisson in closed form: single precision alone is off by several nats."""
+    rng = np.random.default_rng(0)
+    y = rng.poisson(1e5, size=300)
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 2e-5))
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    a, b, total = 2.0, 2e-5, float(y.sum())
+    truth = (
+        a * np.log(b)
+        - gammaln(a)
+        + gammaln(a + total)
+        - (a + total) * np.log(b + len(y))
+        - gammaln(y + 1.0).sum()
+    )
+    posterior = nvi.sample(jax.random.key(0), model, model_args=(y,), method=method)
+    assert abs(posterior.log_Z - truth) < within

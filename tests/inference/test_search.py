@@ -11,7 +11,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.inference.answer import Request, unfinished
+from nestedvi.inference.answer import Request
 from nestedvi.inference.search import (
     RunawayError,
     check_mass,
@@ -20,6 +20,7 @@ from nestedvi.inference.search import (
     search,
     settle,
 )
+from nestedvi.inference.tempered_smc import unfinished
 from nestedvi.smc.tempering import Plan
 
 IMPROPER = {

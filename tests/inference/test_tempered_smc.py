@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from nestedvi.densities.base import Density
+from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.fitting.modes import find_modes
 from nestedvi.inference import search, tempered_smc
 from nestedvi.inference.answer import Request
@@ -17,7 +18,10 @@ from nestedvi.inference.tempered_smc import (
     _steepness,
     _tail_index,
     answer_smc,
+    trace_tempering,
 )
+from nestedvi.particles.weights import ess
+from nestedvi.smc.tempering import Plan, tempering
 from nestedvi.targets import get_target
 from tests.helpers.spike import spike_in_slab
 from tests.helpers.three_modes import LOG_Z, three_modes
@@ -104,3 +108,20 @@ def test_the_tail_index_is_that_of_the_distribution():
     rng = np.random.default_rng(0)
     assert abs(_tail_index(rng.standard_t(2, size=(20_000, 10))) - 0.5) < 0.1
     assert _tail_index(rng.normal(size=(2000, 10))) < 0.05
+
+
+def test_adaptive_runs(key):
+    """Each temperature but the last keeps the share that its plan asks for."""
+    target = Density(lambda z: -0.5 * jnp.sum((z - 3.0) ** 2) / 0.01)
+    plan = Plan(ess_share=0.6, moves=1)
+    run = tempering(key, ScaleMixture(1), target, plan, num_particles=100)
+    trace = trace_tempering(run)
+    (level,) = trace.levels
+    assert len(level.beta) == run.num_levels > 2 and level.beta[-1] == 1.0
+    np.testing.assert_allclose(level.ess_share[:-1], 0.6, atol=0.02)
+    last = (run.betas[-1] - run.betas[-2]) * run.log_ratios[-2]
+    assert level.ess_share[-1] == pytest.approx(float(ess(last)) / 100)
+    content = trace.to_dict()
+    assert content["batches"] == {"log_Z": [run.log_Z_hat], "num_ancestors": [int(run.origins[0])]}
+    assert len(content["weight_share"]) == 101
+    assert len(content["levels"][0]["beta"]) == run.num_levels

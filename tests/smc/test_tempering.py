@@ -9,7 +9,7 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
-from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.densities.mixtures import CorrelatedMixture
 from nestedvi.smc.population import HamiltonianMove
 from nestedvi.smc.tempering import Adapting, Following, Plan, follow, next_beta, tempering
 from tests.helpers.three_modes import LOG_Z, three_modes

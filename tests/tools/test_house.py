@@ -87,9 +87,17 @@ def test_training_passes_through_few_modules():
     assert len(walk.main_line) <= 21 and walk.changes <= 20
 
 
+# What reads a NumPyro model: a part of its own, that a log density does not pass through.
+READS_MODELS = {
+    f"nestedvi.densities.{name}" for name in ("model_calls", "model_checks", "numpyro_model")
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "smc"])
-def test_sampling_passes_through_few_modules(method):
-    walk = house.walk_apart(f"nvi.sample(method='{method}')")
+@pytest.mark.parametrize("given", ["log_density", "model"])
+def test_sampling_passes_through_few_modules(given, method):
+    walk = house.walk_apart(f"nvi.sample({given}, method='{method}')")
     assert {"nestedvi.inference.sample", "nestedvi.inference.search"} <= walk.modules
-    assert len(walk.main_line) <= 26 and walk.changes <= 18
+    assert walk.modules & READS_MODELS == (READS_MODELS if given == "model" else set())
+    assert len(walk.main_line - READS_MODELS) <= 18 and walk.changes <= 18

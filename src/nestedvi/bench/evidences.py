@@ -260,22 +260,22 @@ def bench_evidences(
         ((name, way) for name in config.names for way in WAYS), key=lambda each: -_minutes(*each)
     )
     # What is there already counts, also where time does not suffice for the rest.
-    found: dict[tuple[str, str], Row] = {}
+    answers: dict[tuple[str, str], Row] = {}
     for name, way in wanted:
         known = read_cached(_cell_name(name, way), _content(name, way, config), cells)
         if known is not None:
-            found[name, way] = public(known[0])
-    left = {_cell_name(*each): each for each in wanted if each not in found}
+            answers[name, way] = public(known[0])
+    left = {_cell_name(*each): each for each in wanted if each not in answers}
 
     def write() -> dict[str, Any]:
-        rows = [_row(name, found) for name in config.names]
+        rows = [_row(name, answers) for name in config.names]
         content = {"rows": rows, "config": asdict(config), **provenance(config.seed)}
         write_json(folder / "evidences.json", content)
         write_text(folder / "evidences.md", evidences_table(rows))
         return content
 
     def ended(outcome: Outcome) -> None:
-        found[left[outcome.name]] = _answer(outcome)
+        answers[left[outcome.name]] = _answer(outcome)
         progress.skip(_minutes(*left[outcome.name]))
         write()
 
@@ -300,9 +300,9 @@ def _answer(outcome: Outcome) -> Row:
     return {"log_Z": None, "why": str(outcome.value)}
 
 
-def _row(name: str, found: dict[tuple[str, str], Row]) -> Row:
+def _row(name: str, answers: dict[tuple[str, str], Row]) -> Row:
     missing = {"log_Z": None, "why": "not begun in the time given"}
-    return {"problem": name, **{way: found.get((name, way), missing) for way in WAYS}}
+    return {"problem": name, **{way: answers.get((name, way), missing) for way in WAYS}}
 
 
 def _minutes(name: str, way: str) -> float:

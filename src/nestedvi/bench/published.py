@@ -11,7 +11,7 @@ import numpy as np
 from nestedvi.bench.evidences import WAYS, Row, errors_apart
 from nestedvi.targets.catalogue import MEASURED, TARGETS
 
-__all__ = ["publish", "published_table", "why_not"]
+__all__ = ["publish", "published_table", "reason_left_out"]
 
 # Standard errors that two right answers may be apart: one pair in 16 000 is further.
 _APART = 4.0
@@ -19,7 +19,7 @@ _LARGEST_STDERR, _LARGEST_RHAT = 0.05, 1.01
 _RECORDED = ("command", "versions", "device", "cpu_count", "seed", "config")
 
 
-def why_not(row: Row) -> str | None:
+def reason_left_out(row: Row) -> str | None:
     """Why a row is not published, in words; None if it is."""
     apart = errors_apart(row)
     if apart is None:
@@ -40,7 +40,7 @@ def publish(recorded: dict[str, Any]) -> dict[str, Any]:
     """
     rows, left_out = [], {}
     for row in recorded["rows"]:
-        reason = why_not(row)
+        reason = reason_left_out(row)
         if reason is not None:
             left_out[row["problem"]] = reason
             continue
@@ -72,9 +72,9 @@ def published_table(content: dict[str, Any]) -> str:
     for row in content["rows"]:
         auto = _pair(row["auto"]) + (" (warned)" if row["auto_warned"] else "")
         cells = [f"`{row['problem']}`", _pair([row["log_Z"], row["stderr"]]), auto]
-        lines.append(_line([*cells, _pair(row["bridge"]), _otherwise(row["problem"])]))
+        lines.append(_line([*cells, _pair(row["bridge"]), _known_log_Z(row["problem"])]))
     for problem, reason in content["left_out"].items():
-        lines.append(_line([f"`{problem}`", f"– ({reason})", "", "", _otherwise(problem)]))
+        lines.append(_line([f"`{problem}`", f"– ({reason})", "", "", _known_log_Z(problem)]))
     return "\n".join(lines) + "\n"
 
 
@@ -86,7 +86,7 @@ def _pair(pair: Sequence[float]) -> str:
     return f"{pair[0]:.4f} ± {pair[1]:.4f}"
 
 
-def _otherwise(problem: str) -> str:
+def _known_log_Z(problem: str) -> str:
     if problem not in TARGETS or problem in MEASURED:
         return ""
     return f"{TARGETS[problem].log_Z:.4f} ({TARGETS[problem].source})"

@@ -75,8 +75,8 @@ def targets(as_json: Json = False) -> None:
         for name, target in TARGETS.items()
     ]
     posteriors = [
-        {"id": name, "log_Z": found.log_Z, "stderr": found.stderr}
-        for name, found in EVIDENCES.items()
+        {"id": name, "log_Z": evidence.log_Z, "stderr": evidence.stderr}
+        for name, evidence in EVIDENCES.items()
         if name not in TARGETS
     ]
     if as_json:

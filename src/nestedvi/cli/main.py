@@ -144,13 +144,13 @@ def _program() -> str:
     return "python -m nestedvi" if name == "__main__.py" else name
 
 
-def _say_interrupted(message: str) -> None:
+def _print_interrupted(message: str) -> None:
     # A display that is torn down with its process leaves the cursor hidden.
     err_console.show_cursor(True)
     _print_line("[yellow]Interrupted:[/yellow]", message)
 
 
-def _say_unexpected(error: Exception) -> None:
+def _print_unexpected(error: Exception) -> None:
     """An error that nobody foresaw, in one line; where it came from is there for who asks."""
     if os.environ.get(_TRACEBACK):
         traceback.print_exc()
@@ -168,12 +168,12 @@ def run() -> None:
         app(prog_name="nestedvi")  # a shell asks for the words that may come next; it exits
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", NestedviWarning)
-    with listen(_say_interrupted):
+    with listen(_print_interrupted):
         try:
             code = _run_command()
         except (KeyboardInterrupt, typer.Abort) as stop:
             # At once: an interpreter that tidies up after an interrupt inside of JAX may crash.
-            leave(_say_interrupted, str(stop) or "stopped by Ctrl-C")
+            leave(_print_interrupted, str(stop) or "stopped by Ctrl-C")
     sys.exit(code)
 
 
@@ -200,15 +200,15 @@ def _run_command() -> int:
         error.show()
         return error.exit_code
     except Exception as error:
-        if isinstance(error, _EXPECTED) or _is_ours(error):
+        if isinstance(error, _EXPECTED) or _raised_by_nestedvi(error):
             _print_line("[red]error:[/red]", " ".join(str(error).split()) or type(error).__name__)
         else:
-            _say_unexpected(error)
+            _print_unexpected(error)
         return 1
     return 0
 
 
-def _is_ours(error: Exception) -> bool:
+def _raised_by_nestedvi(error: Exception) -> bool:
     """Whether this package raised it, in words of its own."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return str(frames[-1][0].f_globals.get("__name__", "")).startswith("nestedvi.")

@@ -18,9 +18,10 @@ from nestedvi.densities.base import (
 from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.folded import Folded
-from nestedvi.densities.gaussian import CorrelatedMixture, DiagonalNormal, GaussianMixture
-from nestedvi.densities.mixtures import Mixture, ScaleMixture, StudentMixture, StudentProducts
+from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
+from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture, StudentMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
+from nestedvi.densities.products import StudentProducts
 
 __all__ = [
     "AbstractDensity",

@@ -2,7 +2,8 @@
 function vectorised, unless a density draws or scores them faster on the host.
 
 `AbstractSampleable` adds exact draws and the exact normaliser; initial proposals, priors and test
-targets are of that kind.
+targets are of that kind. Two densities at one point have a geometric mean there, which is all that
+annealing is.
 """
 
 import abc
@@ -31,6 +32,7 @@ __all__ = [
     "as_density",
     "as_sampleable",
     "check_shape",
+    "log_geometric",
     "log_values",
 ]
 
@@ -251,3 +253,18 @@ def as_sampleable(thing: Any) -> AbstractSampleable:
             f" nvi.DiagonalNormal, …); got {type(density).__name__}, which can only be scored."
         )
     return density
+
+
+def _power(beta: Scalar, log_density: Scalar) -> Scalar:
+    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero
+    silences them.
+    """
+    dead = jnp.isneginf(log_density)
+    return jnp.where(
+        dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density)
+    )
+
+
+def log_geometric(beta: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
+    """log γ_β = (1 − β) log base + β log target, at one point."""
+    return _power(1 - beta, log_base) + _power(beta, log_target)

@@ -1,5 +1,5 @@
-"""Mixtures: of unlike parts, of Gaussians of many widths, and with Student-t tails along every
-direction or along every coordinate.
+"""Mixtures: of unlike parts, of Gaussians of many widths, of correlated Gaussians, and of those
+with Student-t tails along every direction.
 
 They stay normalised whatever an optimiser does to their parameters. Fitting them to particles is
 `fitting`'s.
@@ -12,15 +12,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 import scipy.special
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
-from nestedvi.densities.gaussian import components_on_host, inverse_roots, squares_on_host
 from nestedvi.randomness import generator, split_on_host
 
-__all__ = ["Mixture", "ScaleMixture", "StudentMixture", "StudentProducts", "log_radial"]
+__all__ = [
+    "CorrelatedMixture",
+    "Mixture",
+    "ScaleMixture",
+    "StudentMixture",
+    "log_radial",
+    "squares_on_host",
+]
 
 Vector = Float[Array, " dim"]
 
@@ -120,6 +127,113 @@ class ScaleMixture(AbstractSampleable):
         return scipy.special.logsumexp(log_p, axis=1) - constant
 
 
+def inverse_roots(
+    roots: Float[Array, "components dim dim"],
+) -> Float[Array, "components dim dim"]:
+    """Inverses of lower triangular roots, one a component."""
+    unit = jnp.broadcast_to(jnp.eye(roots.shape[-1], dtype=roots.dtype), roots.shape)
+    return jax.scipy.linalg.solve_triangular(roots, unit, lower=True)
+
+
+def components_on_host(
+    rng: np.random.Generator,
+    eps: np.ndarray,
+    means: Float[Array, "components dim"],
+    roots: Float[Array, "components dim dim"],
+    log_weights: Float[Array, " components"],
+) -> Float[Array, "num dim"]:
+    """μ_m + L_m ε for each row ε, with a component m drawn by its weight; with nothing to
+    compile.
+    """
+    centres, lower = (np.asarray(x, np.float64) for x in (means, np.tril(roots)))
+    share = scipy.special.softmax(np.asarray(log_weights, np.float64))
+    which, z = rng.choice(len(share), size=len(eps), p=share), np.empty_like(eps)
+    for m in np.unique(which):
+        mine = which == m
+        z[mine] = centres[m] + eps[mine] @ lower[m].T
+    return jnp.asarray(z, means.dtype)
+
+
+def squares_on_host(
+    z: Float[Array, "num dim"] | np.ndarray,
+    means: Float[Array, "components dim"] | np.ndarray,
+    roots: Float[Array, "components dim dim"] | np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """|L_m⁻¹ (z − μ_m)|² for every particle and component, and log |det L_m|, in double precision
+    and with nothing to compile.
+    """
+    z, means, roots = (np.asarray(x, np.float64) for x in (z, means, roots))
+    squares = np.empty((len(z), len(means)))
+    for m, (mean, root) in enumerate(zip(means, roots, strict=True)):
+        # Of one matrix a product with its inverse is far faster than many triangular solutions.
+        inverse = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True)
+        away = (z - mean) @ inverse.T
+        squares[:, m] = np.einsum("ij,ij->i", away, away)
+    return squares, np.log(np.abs(np.diagonal(roots, axis1=1, axis2=2))).sum(axis=1)
+
+
+class CorrelatedMixture(AbstractSampleable):
+    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry
+    no gradient.
+    """
+
+    means: Float[Array, "components dim"]
+    roots: Float[Array, "components dim dim"]
+    log_weights: Float[Array, " components"]
+    inverses: Float[Array, "components dim dim"] | None
+
+    def __init__(self, means, roots, log_weights, inverses=None):
+        self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), inverses
+        self.log_weights = jnp.asarray(log_weights, self.means.dtype)
+
+    def precomputed(self) -> "CorrelatedMixture":
+        return CorrelatedMixture(
+            self.means, self.roots, self.log_weights, inverse_roots(self.roots)
+        )
+
+    def log_parts(self, z: Float[Array, " dim"]) -> Float[Array, " components"]:
+        """log π_m N(z; μ_m, L_m L_mᵀ) of every component."""
+        inverses = inverse_roots(self.roots) if self.inverses is None else self.inverses
+        eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
+        log_weights = jax.nn.log_softmax(self.log_weights)
+        return (
+            log_weights
+            - 0.5 * jnp.sum(eps**2, axis=1)
+            - log_det
+            - 0.5 * z.shape[0] * np.log(2 * np.pi)
+        )
+
+    def log_gamma(self, z: Float[Array, " dim"]) -> Scalar:
+        return jax.nn.logsumexp(self.log_parts(z))
+
+    @property
+    def log_Z(self) -> Scalar:
+        return jnp.zeros((), self.means.dtype)
+
+    @property
+    def reparameterised(self) -> bool:
+        return False
+
+    def sample(self, key: Key) -> Float[Array, " dim"]:
+        key_component, key_noise = jax.random.split(key)
+        m = jax.random.categorical(key_component, self.log_weights)
+        return self.means[m] + jnp.tril(self.roots[m]) @ jax.random.normal(
+            key_noise, self.means.shape[1:], self.means.dtype
+        )
+
+    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+        rng = generator(key)
+        eps = rng.normal(size=(num, self.means.shape[1]))
+        return components_on_host(rng, eps, self.means, self.roots, self.log_weights)
+
+    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
+        squares, log_det = squares_on_host(z, self.means, self.roots)
+        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
+        log_norm = 0.5 * self.means.shape[1] * np.log(2 * np.pi)
+        return scipy.special.logsumexp(log_weights - log_det - 0.5 * squares, axis=1) - log_norm
+
+
 def log_radial(square: Any, dim: int, tails: float, freedom: int, xp: Any) -> tuple[Any, Any]:
     """log of the Gaussian and of the Student part of the density of L⁻¹ (z − μ), where its squared
     length is `square`; `xp` is NumPy or JAX's version of it.
@@ -211,78 +325,3 @@ class StudentMixture(AbstractSampleable):
         width = np.where(tail, squares**-0.5, 1.0)[:, None]
         eps = rng.normal(size=(num, self.means.shape[1])) * width
         return components_on_host(rng, eps, self.means, self.roots, self.log_weights)
-
-
-class StudentProducts(AbstractSampleable):
-    """Σ_m π_m Π_j t_ν((z_j − μ_mj) / σ_mj) / σ_mj: independent Student-t coordinates around each
-    mean, with `scales` σ and `freedom` the degrees ν; draws carry no gradient.
-
-    Where coordinates have heavy tails each on its own, a particle has one or two of them far out
-    and the others near. No density of the distance from the mean is like that.
-    """
-
-    means: Float[Array, "components dim"]
-    scales: Float[Array, "components dim"]
-    log_weights: Float[Array, " components"]
-    freedom: int = eqx.field(static=True)
-
-    def __init__(self, means, scales, log_weights, *, freedom: int):
-        self.means, self.scales = jnp.asarray(means), jnp.asarray(scales)
-        self.log_weights = jnp.asarray(log_weights, self.means.dtype)
-        if freedom < 1:
-            raise ValueError(
-                f"The degrees of freedom are a whole number above zero; got {freedom}."
-            )
-        self.freedom = freedom
-
-    def _log_parts(self, square: Any, log_scales: Any, xp: Any) -> Any:
-        """log density of every component, from squared distances in its scales."""
-        dim, freedom = self.means.shape[1], self.freedom
-        constant = (
-            scipy.special.gammaln((freedom + 1) / 2)
-            - scipy.special.gammaln(freedom / 2)
-            - 0.5 * np.log(freedom * np.pi)
-        )
-        tails = -0.5 * (freedom + 1) * xp.sum(xp.log1p(square / freedom), axis=-1)
-        return tails + dim * float(constant) - xp.sum(log_scales, axis=-1)
-
-    def log_gamma(self, z: Vector) -> Scalar:
-        scales = jnp.abs(self.scales)
-        parts = self._log_parts(((z - self.means) / scales) ** 2, jnp.log(scales), jnp)
-        return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) + parts)
-
-    def log_parts_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
-        """log of every component's weighted density at many particles, on the host."""
-        z, means = np.asarray(z, np.float64), np.asarray(self.means, np.float64)
-        scales = np.abs(np.asarray(self.scales, np.float64))
-        log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
-        parts = [
-            self._log_parts(((z - mean) / scale) ** 2, np.log(scale), np)
-            for mean, scale in zip(means, scales, strict=True)
-        ]
-        return log_weights + np.stack(parts, axis=1)
-
-    def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
-        return np.asarray(scipy.special.logsumexp(self.log_parts_many(z), axis=1))
-
-    @property
-    def log_Z(self) -> Scalar:
-        return jnp.zeros((), self.means.dtype)
-
-    @property
-    def reparameterised(self) -> bool:
-        return False
-
-    def sample(self, key: Key) -> Vector:
-        key_component, key_noise = jax.random.split(key)
-        m = jax.random.categorical(key_component, self.log_weights)
-        shape, dtype = self.means.shape[1:], self.means.dtype
-        return self.means[m] + self.scales[m] * jax.random.t(key_noise, self.freedom, shape, dtype)
-
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
-        rng = generator(key)
-        share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
-        which = rng.choice(len(share), size=num, p=share)
-        eps = rng.standard_t(self.freedom, size=(num, self.means.shape[1]))
-        means, scales = (np.asarray(x, np.float64)[which] for x in (self.means, self.scales))
-        return jnp.asarray(means + scales * eps, self.means.dtype)

@@ -19,10 +19,9 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon
-from nestedvi.densities.affine import Affine, AffineMap
+from nestedvi.densities.affine import Affine, AffineMap, whiten
 from nestedvi.densities.autoregressive import SCALE_COORDINATES, AutoregressiveMixture
 from nestedvi.densities.mixtures import Mixture
-from nestedvi.fitting.covariances import whiten
 from nestedvi.fitting.directions import independent_directions, scale_coordinates_first
 from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_mixture
 

@@ -18,10 +18,10 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.compilation import compiled_soon
+from nestedvi.densities.affine import covariance_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
-from nestedvi.densities.gaussian import squares_on_host
-from nestedvi.densities.mixtures import StudentMixture, StudentProducts, log_radial
-from nestedvi.fitting.covariances import covariance_root
+from nestedvi.densities.mixtures import StudentMixture, log_radial, squares_on_host
+from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
 from nestedvi.host import is_on_host
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key
 from nestedvi.compilation import compiled_soon
-from nestedvi.densities.gaussian import CorrelatedMixture
+from nestedvi.densities.mixtures import CorrelatedMixture
 
 __all__ = ["fit_gaussian", "fit_mixture", "stack_mixture"]
 

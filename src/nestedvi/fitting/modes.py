@@ -17,10 +17,10 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from nestedvi.compilation import compiled_soon
+from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, log_values
-from nestedvi.densities.gaussian import CorrelatedMixture, squares_on_host
+from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import climb
-from nestedvi.fitting.covariances import lower_root
 from nestedvi.host import num_operations, on_host
 from nestedvi.pieces import piece_size, through_pieces
 

@@ -1,27 +1,34 @@
-"""What a way of answering must give: weighted particles of a density on vectors and its log Z, and
-how they came about, batch by batch and level by level.
+"""What is asked of a way of answering and what it must give: weighted particles of a density on
+vectors and its log Z, and how they came about, batch by batch and level by level.
 
 `sample` turns the user's model into such a density and the answer back into the user's sites; the
-rows of `nestedvi methods` and every other way of answering stand behind the one type below. A
-tempered run that is over becomes an answer here too. Nothing here runs anything.
+rows of `nestedvi methods` and every other way of answering stand behind the one type below.
+
+A request has its density in single and in double precision, and both are compared here. In single
+precision a log density of large terms (counts of 10⁵, many rows) is off by far more than the
+standard error of log Z. Where particles are of a density γ' that is the user's γ but for some
+rounding, log w + log γ − log γ' are proper weights for γ. Where rounding is no longer small beside
+one nat, two compiled programs do not even agree on γ', and all has to be computed again in double
+precision. Nothing here samples.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, LogWeights
-from nestedvi.densities.affine import Pullback
-from nestedvi.densities.base import AbstractDensity
+from nestedvi.densities.affine import AffineMap, Pullback
+from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.methods import Method
-from nestedvi.particles.weights import ess, log_Z_hat_stderr, normalise
+from nestedvi.particles.weights import log_Z_hat, log_Z_hat_stderr, normalise
+from nestedvi.precision import double_precision
 from nestedvi.smc.tempering import MAX_LEVELS, Tempering, find_transition
 from nestedvi.storage.stages import KeptStages
 
@@ -32,11 +39,13 @@ __all__ = [
     "LevelTrace",
     "PriorDraws",
     "Request",
+    "RoundingError",
     "Trace",
-    "answer_from_followed",
+    "check_rounding",
+    "exactly",
     "first_order",
+    "make_exact",
     "missed_modes",
-    "trace_tempering",
     "unfinished",
     "weight_curve",
 ]
@@ -44,6 +53,8 @@ __all__ = [
 T = TypeVar("T")
 _PIECE = 500
 _POINTS = 101
+# Rounding of log γ in single precision that weights can mend: its standard deviation.
+_ROUNDING = 0.1
 # By how much Laplace's approximation of the modes' mass may exceed log Z: it is one.
 _MISSED = 0.4
 # (key, num) -> num draws of the prior, in the coordinates of the density.
@@ -190,40 +201,96 @@ class Request:
 AnswerFunction = Callable[[Key, Request], Answer]
 
 
-def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -> Answer:
-    """Batches that followed a tuned run as one answer in the density's own coordinates."""
-    log_Z, stderr = log_Z_hat_stderr(run.log_Z_hats)
-    z = target.map(jnp.asarray(run.z[:num_particles]))
-    return Answer(
-        z,
-        run.log_w.reshape(-1)[:num_particles],
-        float(log_Z),
-        float(stderr),
-        num_batches=len(run.log_w),
-        num_ancestors=int(run.origins.sum()),
-        drawn_log_w=run.drawn_log_w,
-        trace=trace_tempering(run),
+def exact_target(target: Pullback, exact: AbstractDensity | None) -> Pullback:
+    """The target in the same coordinates, in double precision where there is such a density. Use it
+    inside `double_precision`.
+    """
+    if exact is None:
+        return target
+    shift, matrix = (np.asarray(x, np.float64) for x in (target.map.shift, target.map.matrix))
+    return Pullback(exact, AffineMap(shift, matrix))
+
+
+@contextmanager
+def exactly(request: Request, target: Pullback) -> Iterator[Pullback]:
+    """The target in double precision where the request has such a density, and that precision for
+    as long as it is used.
+    """
+    with nullcontext() if request.exact is None else double_precision():
+        yield exact_target(target, request.exact)
+
+
+class RoundingError(Exception):
+    """Single precision does not do for this density; `sample` turns to double."""
+
+
+def _checked_rounding(request: Request, z: np.ndarray) -> np.ndarray:
+    """log γ in double less that in single precision, at particles in the user's coordinates. Raises
+    if it is more than weights can mend, or if the coordinates are too coarse.
+    """
+    exactly = _exact_values(request, z)
+    off = _rounding(exactly, log_values(request.density, z))
+    with np.errstate(invalid="ignore"):
+        if not np.std(off) < _ROUNDING:
+            raise RoundingError
+    _check_coordinates(request, z, exactly)
+    return off
+
+
+def _exact_values(request: Request, z: np.ndarray) -> np.ndarray:
+    assert request.exact is not None
+    with double_precision():
+        return log_values(request.exact, z.astype(np.float64))
+
+
+def _rounding(exactly: np.ndarray, rough: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        off = exactly - rough
+    # What has no mass in single precision was never a particle; what has none in double counts as
+    # none.
+    return np.where(np.isfinite(rough), np.where(np.isnan(off), -np.inf, off), 0.0)
+
+
+def _check_coordinates(request: Request, z: np.ndarray, exactly: np.ndarray) -> None:
+    """Raises if half a unit in the last place of the particles changes log γ: coordinates in single
+    precision are too coarse where the density is as narrow as they are far apart. Particles of such
+    a neck, as of a hierarchy, fall on its very axis, and their weight would be all there is.
+    """
+    z = np.asarray(z, np.float64)
+    half = np.spacing(np.abs(z).astype(np.float32)).astype(np.float64) / 2
+    beside = z + half * np.random.default_rng(len(z)).choice([-1.0, 1.0], size=z.shape)
+    with np.errstate(invalid="ignore"):
+        change = _exact_values(request, beside) - exactly
+    # A particle that has no mass in double has no weight, wherever it is.
+    change = np.where(np.isnan(change), 0.0, change)
+    if not np.mean(change**2) < _ROUNDING**2:
+        raise RoundingError
+
+
+def check_rounding(request: Request, z: np.ndarray) -> None:
+    """Raises `RoundingError` if log γ of these particles, in the user's coordinates, is rounded by
+    more than weights can mend.
+    """
+    if request.exact is not None:
+        _checked_rounding(request, z)
+
+
+def make_exact(answer: Answer, request: Request) -> Answer:
+    """The answer with weights, log Z and its standard error for the density in double precision."""
+    if request.exact is None or answer.exact:
+        return answer
+    off = _checked_rounding(request, np.asarray(answer.z))
+    log_w = np.asarray(answer.log_w, np.float64) + off
+    batch = np.arange(len(log_w)) // -(-len(log_w) // answer.num_batches)
+    before, after = (
+        np.array([log_Z_hat(w[batch == b]) for b in range(answer.num_batches)])
+        for w in (log_w - off, log_w)
     )
-
-
-def trace_tempering(run: Tempering) -> Trace:
-    """Batches of one run, along the same temperatures."""
-    return Trace(
-        run.log_Z_hats,
-        run.origins,
-        tuple(_tempered_levels(run, batch) for batch in range(len(run.log_w))),
-        weight_curve(run.drawn_log_w),
-    )
-
-
-def _tempered_levels(run: Tempering, batch: int) -> LevelTrace:
-    """The weights that lead to temperature k are those of the particles at k − 1."""
-    steps, num = np.diff(run.betas, prepend=0.0), run.log_w.shape[1]
-    ratios = run.log_ratios.reshape(-1, *run.log_w.shape)[:, batch]
-    shares = [
-        float(ess(step * log_ratio)) / num for step, log_ratio in zip(steps, ratios, strict=False)
-    ]
-    return LevelTrace(run.betas, np.array(shares))
+    shift = float(log_Z_hat(after) - log_Z_hat(before))
+    stderr = max(answer.log_Z_stderr, float(log_Z_hat_stderr(after)[1]))
+    if np.std(off) < 1e-3:
+        stderr = answer.log_Z_stderr
+    return answer._replace(log_w=log_w, log_Z=answer.log_Z + shift, log_Z_stderr=stderr, exact=True)
 
 
 def unfinished(run: Tempering) -> tuple[str, ...]:

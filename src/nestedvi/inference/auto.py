@@ -18,8 +18,7 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.importance import in_powers_of_two
-from nestedvi.inference.answer import Answer, Request
-from nestedvi.inference.exact import exactly
+from nestedvi.inference.answer import Answer, Request, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
 from nestedvi.inference.search import first_coordinates, search

@@ -21,13 +21,13 @@ from nestedvi.inference.answer import (
     Answer,
     Cost,
     Request,
-    answer_from_followed,
     first_order,
     missed_modes,
     unfinished,
 )
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.quick import QuickBase
+from nestedvi.inference.tempered_smc import answer_from_followed
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering

@@ -16,8 +16,7 @@ from nestedvi._types import Key
 from nestedvi.inference.answer import Answer, Cost, Trace
 from nestedvi.inference.problem import named_sites
 from nestedvi.inference.summary import Summary, scalar_elements, summarise, weighted_mean
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import ess, khat, normalise
+from nestedvi.particles.weights import ess, khat, normalise, systematic
 from nestedvi.storage.files import provenance
 
 __all__ = ["Expectation", "Posterior", "diagnose", "make_posterior"]

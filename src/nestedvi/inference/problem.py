@@ -1,5 +1,10 @@
-"""From what a user has (a NumPyro model, a density, a function) to a density on vectors, the way
-back, and the names of sites and their elements. It runs no sampler.
+"""From what a user has (a NumPyro model, a density, a function) to a density on vectors, in the
+precision at hand and in double; the way back, and the names of sites and their elements. It runs no
+sampler.
+
+A bijection rounds to the border of its support somewhere: beyond that place two particles are the
+same. Particles near it say that there is mass beyond, which log Z then lacks. That is a sentence,
+and is not repaired.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
+from numpyro.distributions.transforms import IdentityTransform
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_whole
@@ -21,16 +27,28 @@ from nestedvi.densities.model_calls import explain
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
-from nestedvi.inference.exact import in_double, nothing, rounded_at_the_border
 from nestedvi.inference.traced import Traced, check_indices, constants_apart, trace
+from nestedvi.precision import double_precision
 
-__all__ = ["Problem", "element_names", "make_problem", "named_sites"]
+__all__ = [
+    "Problem",
+    "element_names",
+    "in_double",
+    "make_problem",
+    "named_sites",
+    "nothing",
+    "rounded_at_the_border",
+]
 
 Vector = Float[Array, " dim"]
 _SHAPE = (
     "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one"
     " of them."
 )
+# So far from the place where a bijection rounds, in unconstrained units, a density that falls like
+# the Jacobian has lost all but a few hundredths of its mass.
+_NEAR = 3.0
+_SHARE = 0.001
 
 
 def _on_vectors(
@@ -52,6 +70,11 @@ def _trace(name: str, fn: Callable, *like: Any, hold: tuple[Any, ...] = ()) -> T
         return trace(fn, *like, hold=hold)
     except Exception as error:
         raise ModelError(f"The {name} cannot be traced: {explain(error)}.") from error
+
+
+def nothing(z: Float[Array, "particles dim"], weights: np.ndarray) -> tuple[str, ...]:
+    """What there is to say of particles whose coordinates are the user's own."""
+    return ()
 
 
 class Problem(NamedTuple):
@@ -227,6 +250,64 @@ def _from_density(density: AbstractDensity, dim: int | None, example: PyTree) ->
         trace(unravel, flat),
         exact=in_double(density, like),
     )
+
+
+def in_double(density: AbstractDensity, like: PyTree) -> AbstractDensity | None:
+    """The density on vectors, traced in double precision; None where it already is, or where it
+    cannot be.
+    """
+    if jnp.result_type(float) == jnp.float64:
+        return None
+    with double_precision():
+        flat, unravel = ravel_pytree(jax.tree.map(lambda x: np.asarray(x, np.float64), like))
+        try:
+            traced = trace(lambda z: density.log_gamma(unravel(z)), flat)
+            value = jax.eval_shape(traced, flat)
+        except Exception:  # whatever the user's code raises: single precision it is
+            return None
+    return Density(traced) if value.dtype == jnp.float64 else None
+
+
+def rounded_at_the_border(
+    model: NumpyroModel,
+    unravel: Callable[[Array], PyTree],
+    z: Float[Array, "particles dim"],
+    weights: Float[np.ndarray, " particles"],
+) -> tuple[str, ...]:
+    """A sentence for each site with more than a thousandth of its mass at the border.
+
+    Sites whose density is computed in unconstrained coordinates are exact there.
+    """
+    bijections = {
+        name: bijection
+        for name, bijection in model.bijections().items()
+        if name not in model.exact
+        and not isinstance(bijection, IdentityTransform)
+        and bijection.domain.event_dim == bijection.codomain.event_dim == 0
+    }
+    if not bijections:
+        return ()
+    sites = jax.vmap(unravel)(jnp.asarray(z))
+    sentences = []
+    for name, bijection in bijections.items():
+        x = np.asarray(sites[name])
+        near = np.zeros(x.shape, dtype=bool)
+        for step in (-_NEAR, _NEAR):
+            near |= _same(bijection, x + x.dtype.type(step), x + x.dtype.type(2 * step))
+        share = float(np.sum(weights * near.reshape(len(x), -1).any(axis=1)))
+        if share > _SHARE:
+            sentences.append(
+                f"{100 * share:.2g} % of the mass of {name!r} is at the border of its support,"
+                f" where {x.dtype} rounds: mass beyond is missing from log Z. Use"
+                ' jax.config.update("jax_enable_x64", True), or a site on the logit or log scale.'
+            )
+    return tuple(sentences)
+
+
+def _same(bijection: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether two coordinates have one image."""
+    with np.errstate(all="ignore"):
+        return np.asarray(bijection(jnp.asarray(x)) == bijection(jnp.asarray(y)))
 
 
 def _names(like: PyTree) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ import scipy.special
 from jax.sharding import Mesh
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import Pullback
+from nestedvi.densities.affine import Pullback, covariance_root
 from nestedvi.densities.mixtures import ScaleMixture, StudentMixture
-from nestedvi.fitting.covariances import covariance_root
 from nestedvi.fitting.importance import (
     SHORT,
     Base,
@@ -31,8 +30,7 @@ from nestedvi.fitting.importance import (
 )
 from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
+from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
 

@@ -18,14 +18,20 @@ from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_folder, check_key, check_whole
+from nestedvi.densities.base import log_values
 from nestedvi.devices import Devices, as_mesh
 from nestedvi.distributed import num_processes
 from nestedvi.errors import DensityError, NestedviWarning, UnknownNameError
 from nestedvi.host import one_thread
-from nestedvi.inference.answer import Answer, AnswerFunction, Request
+from nestedvi.inference.answer import (
+    Answer,
+    AnswerFunction,
+    Request,
+    RoundingError,
+    make_exact,
+)
 from nestedvi.inference.auto import answer_auto
 from nestedvi.inference.by_method import answer_by_method
-from nestedvi.inference.exact import answer_exactly, missing_values
 from nestedvi.inference.kept import open_stages
 from nestedvi.inference.nested_sampling import answer_nested
 from nestedvi.inference.posterior import Posterior, make_posterior
@@ -34,7 +40,7 @@ from nestedvi.inference.tempered_smc import answer_smc
 from nestedvi.interrupts import keeping, outside_of_jax
 from nestedvi.methods import METHODS, Method
 from nestedvi.particles.weights import normalise
-from nestedvi.precision import in_full_precision
+from nestedvi.precision import double_precision, in_full_precision
 from nestedvi.progress import as_reporter
 from nestedvi.storage.compiled import keep_compiled
 
@@ -53,6 +59,8 @@ ABOUT = {
     "smc": "Tempered SMC with Hamiltonian moves. It learns nothing.",
     "nested-sampling": "Thresholds in place of temperatures: passes first-order transitions.",
 }
+# Fewer places without a number than this are chance of the edge of a support.
+_MISSING = 1e-3
 
 
 @in_full_precision
@@ -195,14 +203,27 @@ def _answer(
 ) -> Answer:
     if folder is None:
         with one_thread(request.dim):
-            return answer_exactly(answer, key, request)
+            return _answer_exactly(answer, key, request)
     kept = open_stages(folder, key, problem, request)
     where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
     with closing(kept), keeping(where), one_thread(request.dim):
         try:
-            return answer_exactly(answer, key, replace(request, kept=kept))
+            return _answer_exactly(answer, key, replace(request, kept=kept))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or f"stopped; {where}") from None
+
+
+def _answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answer:
+    """An answer for the density in double precision: by weights where single precision is all but
+    right, else with everything in double.
+    """
+    try:
+        return make_exact(answer(key, request), request)
+    except RoundingError:
+        assert request.exact is not None
+        with double_precision():
+            result = answer(key, replace(request, density=request.exact, exact=None, doubled=True))
+        return result._replace(exact=True)
 
 
 def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posterior:
@@ -211,13 +232,31 @@ def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posteri
     remarks = (
         *problem.remarks,
         *problem.remarks_on(z, normalise(np.asarray(result.log_w, np.float64))),
-        *missing_values(result, request),
+        *_missing_values(result, request),
     )
     if not np.isfinite(result.log_Z):
         raise DensityError(
             f"log Z came out as {result.log_Z}: the density overflows, or has no finite normaliser."
         )
     return make_posterior(_finish_all(problem.finish, z), result, remarks)
+
+
+def _missing_values(answer: Answer, request: Request) -> tuple[str, ...]:
+    """A sentence if the density is NaN at places among the particles: differences of particles lead
+    from one to places as likely as not to be asked for.
+    """
+    z = np.asarray(answer.z, np.float64)
+    rng = np.random.default_rng(len(z))
+    one, other = rng.integers(len(z), size=(2, len(z)))
+    near = (z + 0.5 * (z[one] - z[other])).astype(np.asarray(answer.z).dtype)
+    share = float(np.mean(np.isnan(log_values(request.density, near))))
+    if share <= _MISSING:
+        return ()
+    return (
+        f"The log density is NaN at {100 * share:.2g} % of the places among the particles: they"
+        " count as no mass. If there should be some, log Z is too low; look for what overflows, or"
+        ' use jax.config.update("jax_enable_x64", True).',
+    )
 
 
 @eqx.filter_jit

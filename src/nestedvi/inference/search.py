@@ -26,8 +26,7 @@ from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
 from nestedvi.host import num_operations, on_host
-from nestedvi.inference.answer import Request
-from nestedvi.inference.exact import check_rounding
+from nestedvi.inference.answer import Request, check_rounding
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, find_transition, tempering
 from nestedvi.smc.transitions import past_transition

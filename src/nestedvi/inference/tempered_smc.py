@@ -2,7 +2,8 @@
 must beat it.
 
 A coarse run and optimisations find the mass, and an adaptive run finds temperatures, metrics and
-step sizes; fresh particles follow it, so that Ẑ is unbiased.
+step sizes; fresh particles follow it, so that Ẑ is unbiased. A tempered run that is over becomes an
+answer here, whoever ran it.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,9 @@ import scipy.special
 from jaxtyping import Float
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import Affine, Pullback
+from nestedvi.densities.affine import Affine, Pullback, whiten
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.fitting.covariances import whiten
 from nestedvi.fitting.importance import base_at_modes, in_powers_of_two, products_at_modes
 from nestedvi.fitting.modes import (
     MOST_MODES,
@@ -31,22 +31,32 @@ from nestedvi.fitting.modes import (
 from nestedvi.inference.answer import (
     Answer,
     Cost,
+    LevelTrace,
     Request,
-    answer_from_followed,
+    Trace,
+    exactly,
     first_order,
     missed_modes,
     unfinished,
+    weight_curve,
 )
-from nestedvi.inference.exact import exactly
 from nestedvi.inference.search import search
-from nestedvi.particles.weights import khat
+from nestedvi.particles.weights import ess, khat, log_Z_hat_stderr
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
 from nestedvi.smc.tempering import Plan, Tempering, find_transition, follow, tempering
 from nestedvi.smc.transitions import MOST_DIMENSIONS
 
-__all__ = ["Wide", "answer_smc", "find_wide", "look_beyond", "num_to_tune"]
+__all__ = [
+    "Wide",
+    "answer_from_followed",
+    "answer_smc",
+    "find_wide",
+    "look_beyond",
+    "num_to_tune",
+    "trace_tempering",
+]
 
 # A coarse run says where a second base of two widths is to be, in units of what it runs; then
 # temperatures are closer together, with more moves while it is hot.
@@ -281,3 +291,39 @@ def _steepness(slope: Float[np.ndarray, "num dim"]) -> tuple[float, float]:
         float((high - middle) / (high_normal - middle_normal)),
         float((middle - low) / (middle_normal - low_normal)),
     )
+
+
+def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -> Answer:
+    """Batches that followed a tuned run as one answer in the density's own coordinates."""
+    log_Z, stderr = log_Z_hat_stderr(run.log_Z_hats)
+    z = target.map(jnp.asarray(run.z[:num_particles]))
+    return Answer(
+        z,
+        run.log_w.reshape(-1)[:num_particles],
+        float(log_Z),
+        float(stderr),
+        num_batches=len(run.log_w),
+        num_ancestors=int(run.origins.sum()),
+        drawn_log_w=run.drawn_log_w,
+        trace=trace_tempering(run),
+    )
+
+
+def trace_tempering(run: Tempering) -> Trace:
+    """Batches of one run, along the same temperatures."""
+    return Trace(
+        run.log_Z_hats,
+        run.origins,
+        tuple(_tempered_levels(run, batch) for batch in range(len(run.log_w))),
+        weight_curve(run.drawn_log_w),
+    )
+
+
+def _tempered_levels(run: Tempering, batch: int) -> LevelTrace:
+    """The weights that lead to temperature k are those of the particles at k − 1."""
+    steps, num = np.diff(run.betas, prepend=0.0), run.log_w.shape[1]
+    ratios = run.log_ratios.reshape(-1, *run.log_w.shape)[:, batch]
+    shares = [
+        float(ess(step * log_ratio)) / num for step, log_ratio in zip(steps, ratios, strict=False)
+    ]
+    return LevelTrace(run.betas, np.array(shares))

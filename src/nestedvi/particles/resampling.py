@@ -11,13 +11,19 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
-from nestedvi._types import Ancestors, Flag, Key, LogWeights, Scalar, Uniforms, Weights
+from nestedvi._types import Ancestors, Flag, Key, LogWeights, Uniforms, Weights
 from nestedvi.devices import everywhere, over_particles
 from nestedvi.errors import UnknownNameError
-from nestedvi.particles.weights import ess, library_of, log_Z_hat, normalise
+from nestedvi.particles.weights import (
+    ess,
+    inverse_cdf,
+    log_Z_hat,
+    normalise,
+    search_sorted,
+    systematic,
+)
 
 __all__ = [
     "SCHEMES",
@@ -28,7 +34,6 @@ __all__ = [
     "Residual",
     "Stratified",
     "Systematic",
-    "systematic",
     "take",
 ]
 
@@ -51,31 +56,11 @@ class AbstractScheme(eqx.Module):
         """Ancestor indices from S independent uniforms on [0, 1)."""
 
 
-def _search(ends: Weights, points: Uniforms) -> Any:
-    """searchsorted from the right. Comparing everything with everything is one fused loop, and
-    faster until S² hurts.
-    """
-    if library_of(ends) is np:
-        return np.searchsorted(ends, points, side="right")
-    method = "compare_all" if ends.shape[0] <= 512 else "sort"
-    return jnp.searchsorted(ends, points, side="right", method=method)
-
-
-def _inverse_cdf(points: Uniforms, w_bar: Weights | np.ndarray) -> Any:
-    xp = library_of(w_bar)
-    cdf = xp.cumsum(w_bar)
-    # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of
-    # weight zero.
-    picks = _search(cdf / cdf[-1], points)
-    last = w_bar.shape[0] - 1 - xp.argmax(w_bar[::-1] > 0)
-    return xp.minimum(picks, last)
-
-
 class Multinomial(AbstractScheme):
     """S independent draws from w̄."""
 
     def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
-        return _inverse_cdf(u, w_bar)
+        return inverse_cdf(u, w_bar)
 
 
 class Stratified(AbstractScheme):
@@ -83,14 +68,7 @@ class Stratified(AbstractScheme):
 
     def ancestors(self, u: Uniforms, w_bar: Weights) -> Ancestors:
         num = w_bar.shape[0]
-        return _inverse_cdf((jnp.arange(num) + u) / num, w_bar)
-
-
-def systematic(u: Scalar | float, w_bar: Weights | np.ndarray, num: int) -> Any:
-    """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they
-    come in order. Weights of NumPy give indices of NumPy.
-    """
-    return _inverse_cdf((library_of(w_bar).arange(num) + u) / num, w_bar)
+        return inverse_cdf((jnp.arange(num) + u) / num, w_bar)
 
 
 class Systematic(AbstractScheme):
@@ -110,10 +88,10 @@ class Residual(AbstractScheme):
         sure = jnp.floor(scaled * (1 + 8 * jnp.finfo(w_bar.dtype).eps))
         ends = jnp.cumsum(sure)
         slots = jnp.arange(num)
-        certain = _search(ends, slots)
+        certain = search_sorted(ends, slots)
         rest = jnp.maximum(scaled - sure, 0.0)
         rest = jnp.where(jnp.sum(rest) > 0, rest, w_bar)
-        drawn = _inverse_cdf(u, rest / jnp.sum(rest))
+        drawn = inverse_cdf(u, rest / jnp.sum(rest))
         return jnp.where(slots < ends[-1], jnp.minimum(certain, num - 1), drawn)
 
 

@@ -1,5 +1,5 @@
 """Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
-Pareto k̂.
+Pareto k̂; and indices that are drawn in proportion to weights.
 
 Functions of log weights act on the last axis. Arrays of JAX are computed with by JAX; arrays of
 NumPy by NumPy, for loops on the host that have nothing to compile.
@@ -13,15 +13,18 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from nestedvi._types import LogWeights
+from nestedvi._types import LogWeights, Scalar, Uniforms, Weights
 
 __all__ = [
     "ess",
+    "inverse_cdf",
     "khat",
     "library_of",
     "log_Z_hat",
     "log_Z_hat_stderr",
     "normalise",
+    "search_sorted",
+    "systematic",
     "two_groups",
 ]
 
@@ -163,3 +166,31 @@ def _fit_pareto_shape(excess) -> float:
     raw = np.mean(np.log1p(-best * excess))
     # A weak prior at 0.5, worth ten observations, steadies small tails.
     return float((num * raw + 10 * 0.5) / (num + 10))
+
+
+def search_sorted(ends: Weights, points: Uniforms) -> Any:
+    """searchsorted from the right. Comparing everything with everything is one fused loop, and
+    faster until S² hurts.
+    """
+    if library_of(ends) is np:
+        return np.searchsorted(ends, points, side="right")
+    method = "compare_all" if ends.shape[0] <= 512 else "sort"
+    return jnp.searchsorted(ends, points, side="right", method=method)
+
+
+def inverse_cdf(points: Uniforms, w_bar: Weights | np.ndarray) -> Any:
+    """For each point of [0, 1) the index where the cumulative weights pass it."""
+    xp = library_of(w_bar)
+    cdf = xp.cumsum(w_bar)
+    # Rounding may leave the last entry under 1, and a point above it must not fall on a particle of
+    # weight zero.
+    picks = search_sorted(cdf / cdf[-1], points)
+    last = w_bar.shape[0] - 1 - xp.argmax(w_bar[::-1] > 0)
+    return xp.minimum(picks, last)
+
+
+def systematic(u: Scalar | float, w_bar: Weights | np.ndarray, num: int) -> Any:
+    """`num` indices (any number) by a comb of equally spaced points that one uniform shifts; they
+    come in order. Weights of NumPy give indices of NumPy.
+    """
+    return inverse_cdf((library_of(w_bar).arange(num) + u) / num, w_bar)

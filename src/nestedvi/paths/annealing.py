@@ -8,26 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Particle, PerLevel, Scalar
-from nestedvi.densities.base import AbstractDensity, as_density
+from nestedvi.densities.base import AbstractDensity, as_density, log_geometric
 from nestedvi.paths.base import AbstractFixedSupportPath, trainable_fields
 from nestedvi.paths.schedules import AbstractSchedule
 
-__all__ = ["Annealing", "log_geometric"]
-
-
-def _power(beta: Scalar, log_density: Scalar) -> Scalar:
-    """β log γ with 0 · (−inf) = 0; where γ is zero both derivatives are 0, so that a weight of zero
-    silences them.
-    """
-    dead = jnp.isneginf(log_density)
-    return jnp.where(
-        dead, jnp.where(beta == 0, 0.0, -jnp.inf), beta * jnp.where(dead, 0.0, log_density)
-    )
-
-
-def log_geometric(beta: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
-    """log γ_β = (1 − β) log base + β log target, at one point."""
-    return _power(1 - beta, log_base) + _power(beta, log_target)
+__all__ = ["Annealing"]
 
 
 class Annealing(AbstractFixedSupportPath):

@@ -17,8 +17,8 @@ from nestedvi._types import Key, Scalar
 from nestedvi.arguments import check_key, check_kind, check_whole
 from nestedvi.devices import Devices, as_mesh, check_divides, everywhere, put, under
 from nestedvi.particles.genealogy import lineage, num_distinct
-from nestedvi.particles.resampling import Particles, Resampling, systematic, take
-from nestedvi.particles.weights import ess, log_Z_hat, normalise
+from nestedvi.particles.resampling import Particles, Resampling, take
+from nestedvi.particles.weights import ess, log_Z_hat, normalise, systematic
 from nestedvi.paths.base import needs_table
 from nestedvi.precision import in_full_precision
 from nestedvi.sampler.level import Level, Terms, nothing_in, outgoing, terms

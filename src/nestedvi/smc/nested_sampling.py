@@ -24,8 +24,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import log_Z_hat, normalise
+from nestedvi.particles.weights import log_Z_hat, normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import Population, SliceMove
 

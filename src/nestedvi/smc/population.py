@@ -21,16 +21,14 @@ from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon, uncompiled
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.densities.affine import bulk_root, whiten
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
 from nestedvi.devices import put, size_of, spread
-from nestedvi.fitting.covariances import bulk_root, whiten
 from nestedvi.fitting.importance import draw_weighted, weigh
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.kernels.mcmc import metropolis
 from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import ess, log_Z_hat, normalise
-from nestedvi.paths.annealing import log_geometric
+from nestedvi.particles.weights import ess, log_Z_hat, normalise, systematic
 from nestedvi.pieces import in_pieces
 from nestedvi.randomness import generator
 

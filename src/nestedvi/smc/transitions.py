@@ -12,8 +12,7 @@ from jax.sharding import Mesh
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.particles.resampling import systematic
-from nestedvi.particles.weights import normalise
+from nestedvi.particles.weights import normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
 from nestedvi.smc.tempering import Tempering, find_transition

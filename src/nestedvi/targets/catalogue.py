@@ -53,12 +53,12 @@ class Target:
 
 
 def _measured(name: str, build: Callable[[], AbstractDensity], dim: int, about: str) -> Target:
-    """A target whose log Z is what `nestedvi bench evidences` found for it, if it did."""
-    found = EVIDENCES.get(name)
-    if found is None:
+    """A target whose log Z is what `nestedvi bench evidences` measured, where it did."""
+    evidence = EVIDENCES.get(name)
+    if evidence is None:
         return Target(build, dim, None, "not measured", about)
-    source = f"auto and bridge sampling, ± {found.stderr:.2g}"
-    return Target(build, dim, found.log_Z, source, about)
+    source = f"auto and bridge sampling, ± {evidence.stderr:.2g}"
+    return Target(build, dim, evidence.log_Z, source, about)
 
 
 _CREDIT = "logistic regression on the German credit data"

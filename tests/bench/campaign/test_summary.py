@@ -6,10 +6,10 @@ import pytest
 from nestedvi.bench.campaign.summary import (
     ess_ratios,
     failed,
-    silent,
+    failed_silently,
     summarise_campaign,
     summarise_target,
-    warned,
+    warned_wrongly,
 )
 
 
@@ -49,7 +49,11 @@ REFUSED = {"target": "a", "method": "smc", "refused": "DensityError: no", "log_Z
     ],
 )
 def test_one_run(case, is_failed, is_silent, is_warned):
-    assert (failed(case), silent(case), warned(case)) == (is_failed, is_silent, is_warned)
+    assert (failed(case), failed_silently(case), warned_wrongly(case)) == (
+        is_failed,
+        is_silent,
+        is_warned,
+    )
 
 
 def test_totals():

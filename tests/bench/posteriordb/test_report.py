@@ -1,7 +1,12 @@
 """Table and figure from made-up rows: widths, marks and sentences."""
 
 from nestedvi.bench.posteriordb.catalogue import POSTERIORS
-from nestedvi.bench.posteriordb.report import label, posteriordb_figure, posteriordb_table, reached
+from nestedvi.bench.posteriordb.report import (
+    label,
+    posteriordb_figure,
+    posteriordb_table,
+    within_limits,
+)
 
 
 def run(off_in_sds=0.02, off_in_errors=1.3, sd_ratio=1.01, diagnosis=()):
@@ -35,7 +40,7 @@ ROWS = [
 
 
 def test_what_is_reached():
-    assert [reached(each) for each in ROWS] == [True, False, False, False, True, False]
+    assert [within_limits(each) for each in ROWS] == [True, False, False, False, True, False]
 
 
 def test_every_label_is_short_and_its_own():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nestedvi.paper.hmm import cost
-from nestedvi.paper.hmm.cells import CostCell, pick
+from nestedvi.paper.hmm.cells import CostCell, cell_of
 from nestedvi.paper.hmm.config import HMMConfig
 from nestedvi.paper.hmm.cost import measure_cost
 
@@ -21,7 +21,7 @@ def test_the_ratio_is_that_of_twice_as_many_observations(monkeypatch):
 
     monkeypatch.setattr(cost, "fit_amortised", fit)
     monkeypatch.setattr(cost, "simulate", lambda seed, part, *shape: (None, None, np.zeros(shape)))
-    cell = pick(CostCell, HMMConfig(width=2), name="cost", num_steps=5)
+    cell = cell_of(CostCell, HMMConfig(width=2), name="cost", num_steps=5)
     row, arrays = measure_cost(cell)
     assert row == {"K": 5, "step_seconds": 25, "step_seconds_2K": 100, "ratio": pytest.approx(4)}
     assert seen == [(cell.train_particles, cell.batch_size, cell.order)] * 2 and arrays == {}

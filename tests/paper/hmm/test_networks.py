@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestedvi.paper.hmm.networks import SCALE, features, small
+from nestedvi.paper.hmm.networks import SCALE, features, near_zero
 
 
 def test_features_by_hand(x64):
@@ -23,4 +23,4 @@ def test_features_by_hand(x64):
 
 def test_a_small_layer_is_a_hundredth_of_what_it_was(key):
     layer, z = eqx.nn.Linear(3, 2, key=key), jax.random.normal(key, (3,))
-    np.testing.assert_allclose(small(layer)(z), 0.01 * layer(z), rtol=1e-5)
+    np.testing.assert_allclose(near_zero(layer)(z), 0.01 * layer(z), rtol=1e-5)

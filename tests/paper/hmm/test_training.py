@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestedvi.paper.hmm import training
-from nestedvi.paper.hmm.cells import TrainingCell, pick
+from nestedvi.paper.hmm.cells import TrainingCell, cell_of
 from nestedvi.paper.hmm.config import ROWS, HMMConfig
 from nestedvi.paper.hmm.program import build_program
 from nestedvi.paper.hmm.training import (
@@ -64,7 +64,7 @@ def test_networks_are_trained_once(monkeypatch, tmp_path):
     keys = jax.random.split(jax.random.key(0))
 
     def trained(**changes):
-        cell = pick(TrainingCell, config, name="neural-full", row=ROW, **changes)
+        cell = cell_of(TrainingCell, config, name="neural-full", row=ROW, **changes)
         return trained_program(keys[0], keys[1], cell, tmp_path, None)
 
     (first, report), (second, again) = trained(), trained()

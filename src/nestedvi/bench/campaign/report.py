@@ -13,9 +13,9 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def _coverage(found: dict[str, Any]) -> str:
-    shares = " / ".join(_share(found[f"within_{k}"]) for k in (1, 2, 3))
-    return f"{shares} of {found['count']:.0f}"
+def _coverage(coverage: dict[str, Any]) -> str:
+    shares = " / ".join(_share(coverage[f"within_{k}"]) for k in (1, 2, 3))
+    return f"{shares} of {coverage['count']:.0f}"
 
 
 def _totals(summary: dict[str, Any]) -> list[str]:

@@ -105,8 +105,8 @@ def _means(posterior: Posterior, case: Case) -> list[dict[str, float]]:
     """What the answer says of the coordinates whose true means are known."""
     if not case.means:
         return []
-    found = posterior.expectation(lambda particle: particle)
-    mean, stderr = named_sites(found.mean), named_sites(found.stderr)
+    expectation = posterior.expectation(lambda particle: particle)
+    mean, stderr = named_sites(expectation.mean), named_sites(expectation.stderr)
     rows = []
     for site, (truth, sd) in case.means.items():
         parts = [np.ravel(np.asarray(x, np.float64)) for x in (mean[site], stderr[site], truth, sd)]
@@ -180,13 +180,13 @@ def run_campaign(config: CampaignConfig, out: str | Path, *, console: Any = None
         os.environ.update(_ONE_THREAD)
     try:
         with GridProgress(float(len(tasks)), console) as progress:
-            found = progress.each_apart(run_cell, tasks, config.jobs)
+            cells = progress.each_apart(run_cell, tasks, config.jobs)
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-    rows = [row for cell in found for row in cell]
+    rows = [row for cell in cells for row in cell]
     abouts = {name: {"about": spec.about, "source": spec.source} for name, spec in CASES.items()}
     result = {
         "summary": summarise_campaign(rows),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["failed", "silent", "summarise_campaign", "summarise_target", "warned"]
+__all__ = ["failed", "failed_silently", "summarise_campaign", "summarise_target", "warned_wrongly"]
 
 Row = dict[str, Any]
 _LEAST, _ERRORS = 0.1, 4.0
@@ -32,18 +32,19 @@ def failed(row: Row) -> bool:
     return not abs(row["error"]) <= max(_LEAST, _ERRORS * stderr)
 
 
-def unnamed(row: Row) -> bool:
+def lacks_warning(row: Row) -> bool:
     """Whether the diagnosis lacks the word that it must hold."""
     word = row.get("must_say") or ""
     return answered(row) and not any(word in sentence for sentence in row["diagnosis"] or [""])
 
 
-def silent(row: Row) -> bool:
-    return answered(row) and ((failed(row) and not row["diagnosis"]) or unnamed(row))
+def failed_silently(row: Row) -> bool:
+    """Whether a wrong answer, or one that calls for a warning, comes without."""
+    return answered(row) and ((failed(row) and not row["diagnosis"]) or lacks_warning(row))
 
 
-def warned(row: Row) -> bool:
-    """Whether a good answer is warned of, by more than what it has to say."""
+def warned_wrongly(row: Row) -> bool:
+    """Whether a good answer has warnings other than the one that it must have."""
     word = row.get("must_say") or ""
     others = [sentence for sentence in row.get("diagnosis", []) if not word or word not in sentence]
     return answered(row) and not failed(row) and bool(others)
@@ -56,10 +57,10 @@ def refused_wrongly(row: Row) -> bool:
 
 def _coverage(scores: np.ndarray) -> dict[str, float | None]:
     """The shares within one, two and three standard errors."""
-    found = np.abs(scores[np.isfinite(scores)])
+    sizes = np.abs(scores[np.isfinite(scores)])
     return {
-        f"within_{k}": float(np.mean(found <= k)) if found.size else None for k in _COVERAGES
-    } | {"count": float(found.size)}
+        f"within_{k}": float(np.mean(sizes <= k)) if sizes.size else None for k in _COVERAGES
+    } | {"count": float(sizes.size)}
 
 
 def log_Z_scores(rows: Sequence[Row]) -> np.ndarray:
@@ -117,8 +118,8 @@ def summarise_target(rows: Sequence[Row]) -> Row:
         "worst_error": float(errors[np.argmax(np.abs(errors))]) if errors.size else None,
         "median_stderr": float(np.median([row["stderr"] for row in done])) if done else None,
         "failed": sum(map(failed, rows)),
-        "silent": sum(map(silent, rows)),
-        "warned_good": sum(map(warned, rows)),
+        "silent": sum(map(failed_silently, rows)),
+        "warned_good": sum(map(warned_wrongly, rows)),
         "refused": sum("refused" in row for row in rows),
         "ess_ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios.size else None,
         "seconds": float(np.median([row["seconds"] for row in rows if "seconds" in row] or [0.0])),
@@ -147,10 +148,10 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
         "targets": len({row["target"] for row in rows if "skipped" not in row}),
         "runs": sum("skipped" not in row for row in rows),
         "failed": sum(map(failed, rows)),
-        "silent": sum(map(silent, rows)),
+        "silent": sum(map(failed_silently, rows)),
         "good": len(good),
-        "good_warned": sum(map(warned, rows)),
-        "good_warned_share": sum(map(warned, rows)) / len(good) if good else None,
+        "good_warned": sum(map(warned_wrongly, rows)),
+        "good_warned_share": sum(map(warned_wrongly, rows)) / len(good) if good else None,
         "refused_wrongly": sum(map(refused_wrongly, rows)),
         "refused_rightly": sum("refused" in row and not refused_wrongly(row) for row in rows),
         "log_Z_coverage": _coverage(log_Z_scores(rows)),

@@ -32,22 +32,23 @@ def compare(
     The error of a mean counts in reference standard deviations and in standard errors of the
     difference: the answer's own, and that of so many reference draws.
     """
-    found = _by_stan_name(posterior)
-    lost = sorted(reference.moments.keys() - found.keys())
-    if lost:
-        raise ValueError(f"The model lacks parameters of its reference: {', '.join(lost)}.")
+    estimates = _by_stan_name(posterior)
+    missing = sorted(reference.moments.keys() - estimates.keys())
+    if missing:
+        raise ValueError(f"The model lacks parameters of its reference: {', '.join(missing)}.")
     rows = {}
     for name, moments in reference.moments.items():
-        ours = found[name]
-        off = ours["mean"] - moments.mean
+        estimate = estimates[name]
+        off = estimate["mean"] - moments.mean
         rows[name] = {
-            **ours,
+            **estimate,
             "reference_mean": moments.mean,
             "reference_sd": moments.sd,
             "off_in_sds": off / moments.sd,
-            "off_in_errors": off / np.hypot(ours["error"], moments.sd / np.sqrt(reference.draws)),
-            "sd_ratio": ours["sd"] / moments.sd,
-            "median_off_in_sds": (ours["50%"] - moments.median) / moments.sd,
+            "off_in_errors": off
+            / np.hypot(estimate["error"], moments.sd / np.sqrt(reference.draws)),
+            "sd_ratio": estimate["sd"] / moments.sd,
+            "median_off_in_sds": (estimate["50%"] - moments.median) / moments.sd,
         }
     spreads = {
         name: abs(np.log(max(row["sd_ratio"], 1e-300)))

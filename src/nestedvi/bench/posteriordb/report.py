@@ -16,7 +16,7 @@ __all__ = [
     "label",
     "posteriordb_figure",
     "posteriordb_table",
-    "reached",
+    "within_limits",
 ]
 
 Row = dict[str, Any]
@@ -33,7 +33,7 @@ def label(name: str) -> str:
     return data if shared else model
 
 
-def reached(row: Row) -> bool:
+def within_limits(row: Row) -> bool:
     """Whether the first answer is as good as it should be."""
     first = row["first"]
     return bool(
@@ -72,7 +72,7 @@ def _line(row: Row) -> tuple[str, ...]:
         else ""
     )
     again = f"{second['cpu_seconds']:.0f}" if second and "cpu_seconds" in second else "–"
-    mark = ("" if reached(row) else "*") + ("w" if first["diagnosis"] else "")
+    mark = ("" if within_limits(row) else "*") + ("w" if first["diagnosis"] else "")
     return (
         label(row["posterior"]),
         str(len(first["parameters"])),
@@ -90,8 +90,8 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     answered = [row for row in rows if row["first"]]
     cpu = sum(row["first"]["cpu_seconds"] for row in answered)
     return [
-        f"{len(answered)} of {len(rows)} answered, {sum(map(reached, rows))} within the limits,"
-        f" {cpu / 60:.0f} CPU minutes for the first answers.",
+        f"{len(answered)} of {len(rows)} answered, {sum(map(within_limits, rows))} within the"
+        f" limits, {cpu / 60:.0f} CPU minutes for the first answers.",
         "",
         "dim: parameters of the reference. off sd, off se: the largest error of a mean",
         "in reference standard deviations, and in standard errors of the difference.",
@@ -129,7 +129,7 @@ def posteriordb_figure(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(10, 0.19 * len(answered) + 1.3), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     y = np.arange(len(answered))[::-1]
-    good = np.array([reached(row) for row in answered])
+    good = np.array([within_limits(row) for row in answered])
     panels = (
         ("off_in_sds", (OFF_IN_SDS,), "error of a mean,\nreference sds"),
         ("off_in_errors", (OFF_IN_ERRORS,), "error of a mean,\nstandard errors"),

@@ -62,7 +62,7 @@ class ExpectationMaximisation(eqx.Module):
     def fit(self, model: GaussianHMM, xs: Float[Array, " steps"]) -> Fits:
         """The fixed computation, which can be done once for every series before training."""
 
-        def climb(mu, used):
+        def run_from(mu, used):
             def step(eta, _):
                 return _maximise(model, xs, used * model.smooth(eta, xs, used)), None
 
@@ -70,14 +70,14 @@ class ExpectationMaximisation(eqx.Module):
             statistics = Statistics.soft(used * model.smooth(eta, xs, used), xs)
             return Fits(eta, used, statistics, model.log_likelihood(eta, xs, used))
 
-        several = jax.vmap(climb)(*_starts(xs, model.num_clusters))
+        several = jax.vmap(run_from)(*_starts(xs, model.num_clusters))
         # Baum-Welch cannot leave a fit in which one cluster covers two groups and another group is
         # cut in half. Fits without the last cluster cover too much somewhere: each of their
         # clusters is split in turn.
         fewer = [
             i for i, num in enumerate(_sizes(model.num_clusters)) if num == model.num_clusters - 1
         ]
-        split = jax.vmap(climb)(
+        split = jax.vmap(run_from)(
             *(
                 jnp.concatenate(x)
                 for x in zip(*(_splits(several.eta, i) for i in fewer), strict=True)

@@ -13,13 +13,13 @@ __all__ = [
     "RowCell",
     "SeriesCell",
     "TrainingCell",
-    "pick",
+    "cell_of",
     "row_cells",
     "series_cells",
 ]
 
 
-def pick(cls: Any, config: HMMConfig, **values: Any) -> Any:
+def cell_of(cls: Any, config: HMMConfig, **values: Any) -> Any:
     """A cell of class `cls`: the given `values`, and the configuration's for all other fields."""
     names = set(cls.__dataclass_fields__) - set(values)
     return cls(**{name: getattr(config, name) for name in names}, **values)
@@ -65,8 +65,8 @@ def row_cells(config: HMMConfig) -> list[RowCell]:
 
     def make(name):
         trained = ROWS[name].trained_as or name
-        training = pick(TrainingCell, config, name=trained, row=ROWS[trained])
-        return pick(RowCell, config, name=name, row=ROWS[name], training=training)
+        training = cell_of(TrainingCell, config, name=trained, row=ROWS[trained])
+        return cell_of(RowCell, config, name=name, row=ROWS[name], training=training)
 
     return [make(name) for name in config.rows]
 
@@ -114,7 +114,9 @@ def series_cells(config: HMMConfig) -> list[SeriesCell]:
     }
 
     def make(name, learned, heuristic):
-        return pick(SeriesCell, config, name=f"series-{name}", learned=learned, heuristic=heuristic)
+        return cell_of(
+            SeriesCell, config, name=f"series-{name}", learned=learned, heuristic=heuristic
+        )
 
     return [make(name, *flags) for name, flags in kinds.items()]
 

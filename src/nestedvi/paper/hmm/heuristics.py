@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.paper.hmm.model import Clusters, log_normal
-from nestedvi.paper.hmm.networks import features, small
+from nestedvi.paper.hmm.networks import features, near_zero
 from nestedvi.paths.heuristics import AbstractHeuristic, Messages
 from nestedvi.paths.state_space import Latent
 
@@ -32,7 +32,7 @@ class MixtureHeuristic(AbstractHeuristic):
         """The network of the paper's appendix; it starts as the hand-coded mixture."""
         key_hidden, key_out = jax.random.split(key)
         return cls(
-            eqx.nn.Linear(5, width, key=key_hidden), small(eqx.nn.Linear(width, 1, key=key_out))
+            eqx.nn.Linear(5, width, key=key_hidden), near_zero(eqx.nn.Linear(width, 1, key=key_out))
         )
 
     def _log_points(self, eta: Clusters, xs: Float[Array, " steps"]) -> Float[Array, " steps"]:
@@ -69,7 +69,7 @@ class BackwardRecursion(AbstractHeuristic):
         key_hidden, key_out = jax.random.split(key)
         self.log_T = jnp.zeros((num_clusters, num_clusters))
         self.hidden = eqx.nn.Linear(5, width, key=key_hidden)
-        self.out = small(eqx.nn.Linear(width, 1, key=key_out))
+        self.out = near_zero(eqx.nn.Linear(width, 1, key=key_out))
 
     def messages(self, eta: Clusters, observations: Float[Array, " steps"]) -> Messages:
         log_e = log_normal(observations[:, None], eta.mu, eta.tau)
@@ -77,10 +77,10 @@ class BackwardRecursion(AbstractHeuristic):
         log_e = log_e + jax.vmap(jax.vmap(lambda f: self.out(jnp.tanh(self.hidden(f)))[0]))(inputs)
         log_T = jax.nn.log_softmax(self.log_T, axis=-1)
 
-        def back(message, log_e):
+        def backward_step(message, log_e):
             return logsumexp(log_T + log_e + message, axis=1), message
 
-        _, later = jax.lax.scan(back, jnp.zeros_like(log_e[0]), log_e, reverse=True)
+        _, later = jax.lax.scan(backward_step, jnp.zeros_like(log_e[0]), log_e, reverse=True)
         first = logsumexp(log_e[0] + later[0]) - np.log(log_e.shape[1])
         return Messages(later, first)
 

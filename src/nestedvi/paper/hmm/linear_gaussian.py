@@ -43,11 +43,11 @@ class LinearGaussian(AbstractStateSpaceModel):
         """x_{1:K} from the model."""
         key_first, key_steps, key_x = jax.random.split(key, 3)
 
-        def go(z, noise):
+        def transition(z, noise):
             return self.decay * z + self.step * noise, z
 
         first = self.spread * jax.random.normal(key_first)
-        _, z = jax.lax.scan(go, first, jax.random.normal(key_steps, (num_steps,)))
+        _, z = jax.lax.scan(transition, first, jax.random.normal(key_steps, (num_steps,)))
         return z + self.noise * jax.random.normal(key_x, (num_steps,))
 
     def log_evidence(self, xs: Float[Array, " steps"]) -> Scalar:

@@ -133,16 +133,16 @@ class GaussianHMM(AbstractStateSpaceModel):
         emissions = _emissions(eta, xs, used)
         log_A = self.log_transitions.astype(emissions.dtype)
 
-        def ahead(predicted, log_e):
+        def forward_step(predicted, log_e):
             filtered = jax.nn.log_softmax(predicted + log_e)
             return logsumexp(filtered[:, None] + log_A, axis=0), filtered
 
-        def back(message, log_e):
+        def backward_step(message, log_e):
             return jax.nn.log_softmax(logsumexp(log_A + log_e + message, axis=1)), message
 
         start = jnp.zeros(self.num_clusters, emissions.dtype)
-        filtered = jax.lax.scan(ahead, start, emissions)[1]
-        messages = jax.lax.scan(back, start, emissions, reverse=True)[1]
+        filtered = jax.lax.scan(forward_step, start, emissions)[1]
+        messages = jax.lax.scan(backward_step, start, emissions, reverse=True)[1]
         return jax.nn.softmax(filtered + messages)
 
 

@@ -6,14 +6,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-__all__ = ["SCALE", "features", "small"]
+__all__ = ["SCALE", "features", "near_zero"]
 
 # Observations spread over about ±100: networks see them, and cluster means, in units of the prior's
 # standard deviation.
 SCALE = 30.0
 
 
-def small(layer: eqx.nn.Linear) -> eqx.nn.Linear:
+def near_zero(layer: eqx.nn.Linear) -> eqx.nn.Linear:
     """A layer that starts near zero, so that what it corrects starts as it is."""
 
     def zero(x):

@@ -18,7 +18,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.kernels.base import AbstractKernel, Context
 from nestedvi.paper.hmm.model import Clusters, GaussianHMM, log_normal, log_normal_gamma
-from nestedvi.paper.hmm.networks import SCALE, features, small
+from nestedvi.paper.hmm.networks import SCALE, features, near_zero
 from nestedvi.paper.hmm.statistics import Statistics
 from nestedvi.paths.state_space import Latent
 
@@ -99,7 +99,7 @@ class Head(eqx.Module):
     def __init__(self, width: int, *, key: Key):
         key_hidden, key_out = jax.random.split(key)
         self.hidden = eqx.nn.Linear(5, width, key=key_hidden)
-        self.out = small(eqx.nn.Linear(width, 4, key=key_out))
+        self.out = near_zero(eqx.nn.Linear(width, 4, key=key_out))
 
     def __call__(self, model: GaussianHMM, statistics: Statistics, num_steps: int):
         count, mean, spread = statistics
@@ -169,7 +169,7 @@ class ClusterKernel(AbstractKernel):
     def __init__(self, *, key: Key, width: int, guided: bool = False):
         key_hidden, key_out = jax.random.split(key)
         self.hidden = eqx.nn.Linear(7, width, key=key_hidden)
-        self.out = small(eqx.nn.Linear(width, 1, key=key_out))
+        self.out = near_zero(eqx.nn.Linear(width, 1, key=key_out))
         self.guided = guided
 
     @property

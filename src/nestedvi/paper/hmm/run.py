@@ -18,7 +18,7 @@ from nestedvi.paper.hmm.cells import (
     ReferenceCell,
     RowCell,
     SeriesCell,
-    pick,
+    cell_of,
     row_cells,
     series_cells,
 )
@@ -77,9 +77,9 @@ def reproduce_hmm(
 def _run_cells(config: HMMConfig, folder: Path, jobs: int, console: Any) -> tuple[Rows, Arrays]:
     """Every cell's row and arrays by its name."""
     # Times of a step are those of a machine that does nothing else: first and alone.
-    alone = [pick(CostCell, config, name="cost")] if config.measure_cost else []
+    alone = [cell_of(CostCell, config, name="cost")] if config.measure_cost else []
     trains = [cell for cell in row_cells(config) if cell.row.trained_as is None]
-    first = [pick(ReferenceCell, config, name="reference"), *trains, *series_cells(config)]
+    first = [cell_of(ReferenceCell, config, name="reference"), *trains, *series_cells(config)]
     # What runs the networks of another row goes after the row that trains them.
     second = [cell for cell in row_cells(config) if cell.row.trained_as is not None]
     rows: Rows = {}
