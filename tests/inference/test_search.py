@@ -196,6 +196,15 @@ def test_a_flat_direction_is_refused_by_name_in_the_users_units(key):
     assert 30 < float(before) < 200 and float(after) > 30 * float(before)
 
 
+def test_particles_that_stay_on_one_point_are_refused(key):
+    """Widths of zero say nothing of the density, though they do not grow."""
+    point = target(lambda z: jnp.where(jnp.all(z == jnp.asarray(UNITS)), 0.0, -jnp.inf))
+    z = np.ones((500, 2), np.float32)
+    z[:100] += 0.5
+    with pytest.raises(nvi.errors.DensityError, match="all particles on one point"):
+        settle(key, point, z, NAMES)
+
+
 def test_a_proper_density_settles_however_wide_it_is(key):
     """N(0, 10⁵² I), whose width is 26 orders of magnitude above what particles begin with."""
     z, _ = settle(key, target(lambda z: -0.5 * jnp.sum((z / 1e26) ** 2)), normal(key), NAMES)

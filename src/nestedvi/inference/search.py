@@ -60,8 +60,8 @@ _PARTICLES, _MAX_ROUNDS, _MOST_ROUNDS = 500, 60, 200
 _WINDOW, _GROWTH = 3, 1.3
 # Widths may shrink first, from where a search left a few particles; that hides growth.
 _WARM_UP, _MOVING = 4, 0.05
-# Without measure when a width has grown a million times and to a million: it goes on for longer,
-# and is refused unless the density falls. A case of doubt after the last round when both are 30.
+# A width of a million is without measure: rounds go on for longer, and it is refused unless the
+# density falls. A case of doubt after the last round when growth and width are 30.
 _BEYOND, _DOUBTFUL = 1e6, 30.0
 # The end of single precision, with room for sums.
 _END = 1e36
@@ -139,12 +139,16 @@ def check_mass(any_finite: bool, z: Float[np.ndarray, "particles dim"], has_prio
             f"The log density is NaN or −inf wherever the search looked ({where}). {hint}"
         )
     if is_one_point(z):
-        raise DensityError(
-            "The search ended with all particles on one point (near"
-            f" {np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))):.3g}): the density grows"
-            " without bound there, or its mass is too narrow to follow. Check its sign and its"
-            " scale."
-        )
+        _refuse_point(z)
+
+
+def _refuse_point(z: Float[np.ndarray, "particles dim"]) -> NoReturn:
+    raise DensityError(
+        "The search ended with all particles on one point (near"
+        f" {np.max(np.abs(np.mean(z, axis=0, dtype=np.float64))):.3g}): the density grows"
+        " without bound there, or its mass is too narrow to follow. Check its sign and its"
+        " scale."
+    )
 
 
 def is_one_point(z: Float[np.ndarray, "particles dim"]) -> bool:
@@ -279,12 +283,12 @@ def settle(
     for done in range(1, _MOST_ROUNDS + 1):
         here, log_here, accepted = _round(rng, here, log_here, log_gamma)
         width = np.median(np.abs(here - centre), axis=0)
-        beyond = np.minimum(width, width / first) >= _BEYOND
+        beyond = width >= _BEYOND
         # Particles that hardly move have widths that say nothing.
         settled = (
             done >= _WARM_UP + _WINDOW
             and accepted > _MOVING
-            and bool(np.all(width < _GROWTH * widths[0]))
+            and bool(np.all((width > 0) & (width < _GROWTH * widths[0])))
         )
         widths = [*widths[1:], width]
         if settled and not (beyond.any() and _is_flat(here, centre, log_gamma)):
@@ -292,9 +296,13 @@ def settle(
         if settled or width.max() > _END or (done >= _MAX_ROUNDS and not beyond.any()):
             break
     last = np.nan_to_num(widths[-1], nan=np.inf)
+    if not last.all():
+        _refuse_point(here)
     # A search that collapsed onto a point grows as well, back to where it should be: both the
-    # growth and the width must be large.
-    widest = np.where(np.minimum(last, last / first) > _DOUBTFUL, last, 0.0)
+    # growth and the width must be large. A search that was carried far out along a flat direction
+    # leaves no room for growth before rounding ends it: there the width says enough.
+    doubtful = (np.minimum(last, last / first) > _DOUBTFUL) | (last >= _BEYOND)
+    widest = np.where(doubtful, last, 0.0)
     if widest.any():
         worst = int(np.argmax(widest))
         _refuse(target, names, worst, float(first[worst]), float(last[worst]))
