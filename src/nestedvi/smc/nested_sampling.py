@@ -306,9 +306,5 @@ def follow_thresholds(
     """Fresh particles in independent batches along thresholds that are given: nothing adapts to
     them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`.
     """
-    if num_particles % batches:
-        raise ValueError(
-            f"Batches are of one size: {num_particles} particles do not make {batches} of them."
-        )
     now = Population(base, target, move, piece or num_particles, mesh, log_above)
     return _run(key, now, _Given(tuned), num_particles, batches, draws)

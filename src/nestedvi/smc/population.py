@@ -259,7 +259,11 @@ class Population:
         self.variance, self.stuck, self.counted = 0.0, 0.0, 0
 
     def draw(self, key: Key, num: int, batches: int, draws: int) -> None:
-        """`draws` draws from the base for each of `num` particles."""
+        """`draws` draws from the base for each of `num` particles, in batches of one size."""
+        if num % batches:
+            raise ValueError(
+                f"Batches are of one size: {num} particles do not make {batches} of them."
+            )
         drawn, self.log_ratio = draw_weighted(key, self.base, self.target, draws * num, self.mesh)
         self.z, self.origin = drawn, np.arange(len(drawn))
         self.log_w = np.zeros((batches, len(drawn) // batches))

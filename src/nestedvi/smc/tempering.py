@@ -319,9 +319,5 @@ def follow(
     them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`. A
     batch is resampled when its ESS is below a share, always if that is above one.
     """
-    if num_particles % batches:
-        raise ValueError(
-            f"Batches are of one size: {num_particles} particles do not make {batches} of them."
-        )
     now = Population(base, target, move, piece or num_particles, mesh)
     return _run(key, now, Following(tuned, resample_below), num_particles, batches, draws)
