@@ -1,12 +1,17 @@
-"""Data that belong to another model are found before anything is compiled."""
+"""Data that belong to another model are found before anything is compiled; mass at the border of a
+support as single precision sees it.
+"""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import nestedvi as nvi
+from nestedvi.densities.model_checks import rounded_at_the_border
 
 X = np.linspace(-1.0, 1.0, 20)
 Y = 0.5 * X
@@ -85,3 +90,36 @@ def test_what_a_mask_hides_is_not_looked_at():
             numpyro.sample("y", dist.Normal(slope * X, 1.0), obs=y)
 
     assert nvi.NumpyroModel(model, (HOLES,)).remarks == ()
+
+
+def bounded_sites():
+    numpyro.sample("share", dist.Uniform(0.0, 1.0))
+    numpyro.sample("beta", dist.Beta(0.05, 0.05))
+    numpyro.sample("size", dist.HalfNormal(1.0))
+    numpyro.sample("real", dist.Normal(0.0, 1.0))
+
+
+def remarks(dtype=jnp.float32, **coordinates):
+    """Of 1000 equal particles, at zero but for the coordinates that are given for 20 of them."""
+    model = nvi.NumpyroModel(bounded_sites)
+    flat, unravel = ravel_pytree(model.example)
+    far = ravel_pytree({name: coordinates.get(name, 0.0) for name in model.example})[0]
+    z = jnp.zeros((1000, flat.size), dtype).at[:20].set(far.astype(dtype))
+    return rounded_at_the_border(model.bijections_that_round(), unravel, z, np.full(1000, 1e-3))
+
+
+def test_particles_inside_are_no_sentence():
+    assert remarks() == () and remarks(share=8.0, size=-60.0, real=1e9) == ()
+
+
+@pytest.mark.parametrize(("name", "z"), [("share", 15.5), ("share", -105.0), ("size", 87.0)])
+def test_sites_at_their_border_are_named(name, z):
+    (sentence,) = remarks(**{name: z})
+    assert sentence.startswith(f"2 % of the mass of '{name}' is at the border")
+    assert "jax_enable_x64" in sentence
+
+
+def test_sites_that_are_exact_there_and_double_precision_are_fine():
+    assert remarks(beta=40.0) == ()
+    with jax.enable_x64(True):
+        assert remarks(jnp.float64, share=15.5, size=87.0) == ()

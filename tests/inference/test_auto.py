@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import nestedvi as nvi
+from nestedvi.bench.campaign.hierarchies import EFFECT, ERROR, groups
 from tests.helpers.three_modes import LOG_Z, MODES, SHARES, three_modes
 
 
@@ -64,3 +65,25 @@ def test_a_regression_in_both_precisions(double):
         slope = row[f"slopes[{i}]"]
         assert abs(slope["mean"] - mean[i]) < 5 * slope["sd"] / 1900**0.5
     assert answer.cost.sampling == 0 and answer.timings["compilation"] > 0
+
+
+@pytest.mark.parametrize(("error", "in_standard_units"), [(None, True), (0.05, False)])
+def test_hierarchies_are_answered_in_the_coordinates_that_suit(error, in_standard_units):
+    """Eight schools say little of each effect: standard units. Twenty effects that are all but
+    known: the user's own. log Z and the mean of μ against quadrature, sites by the user's names.
+    """
+    if error is None:
+        y, errors = EFFECT, ERROR
+    else:
+        y, errors = np.random.default_rng(0).normal(2.0, 1.0, size=20), np.full(20, error)
+    case = groups(y, errors, centred=True)
+    answer = nvi.sample(jax.random.key(2), case.model, **case.options)
+    assert abs(answer.log_Z - case.log_Z) < 4 * answer.log_Z_stderr < 0.02
+    assert answer.diagnosis == () and set(answer.samples) == {"mu", "tau", "theta"}
+    assert answer.samples["theta"].shape == (2000, len(y))
+    mean, sd = case.means["mu"]
+    mu = answer.expectation(lambda sites: sites["mu"])
+    assert abs(mu.mean - mean) < 5 * max(mu.stderr, sd / 2000**0.5)
+    # Either way one search and one importance sampling; the second look is one more search.
+    assert "importance sampling" in answer.timings and "tempering" not in answer.timings
+    assert (answer.cost.learning < 200) is in_standard_units

@@ -1,5 +1,9 @@
 """What a run of a NumPyro model says about its data, before anything is compiled: errors where the
 log density would be that of another model, sentences where it may be. Each names site and shape.
+
+And what particles say of its bijections. One that leads to a bounded support rounds to the border
+somewhere: beyond that place two particles are the same. Particles near it say that there is mass
+beyond, which log Z then lacks. That is a sentence, and is not repaired.
 """
 
 import inspect
@@ -10,16 +14,87 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, PyTree
 from numpyro import handlers
+from numpyro.distributions import Delta
+from numpyro.distributions.transforms import Transform
 from numpyro.primitives import Messenger
 
 from nestedvi._types import Key
-from nestedvi.densities.model_calls import Arguments, mask_of
+from nestedvi.densities.model_calls import Arguments, core, mask_of
 from nestedvi.errors import ModelError
 
-__all__ = ["check_left_out", "check_observations"]
+__all__ = [
+    "check_left_out",
+    "check_observations",
+    "is_drawn",
+    "latent_of",
+    "latent_sites",
+    "rounded_at_the_border",
+]
 
 Trace = Mapping[str, Any]
+# So far from the place where a bijection rounds, in unconstrained units, a density that falls like
+# the Jacobian has lost all but a few hundredths of its mass.
+_NEAR = 3.0
+_SHARE = 0.001
+
+
+def is_drawn(site: Mapping[str, Any]) -> bool:
+    """Whether the site is a latent one."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def latent_of(trace: Trace) -> dict[str, Any]:
+    """The latent sites of a run."""
+    return {name: site for name, site in trace.items() if is_drawn(site)}
+
+
+def latent_sites(trace: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The latent sites, or the one sentence that says why the model cannot be used."""
+    for name, site in trace.items():
+        if site["type"] == "plate" and site["args"][0] != len(site["value"]):
+            raise ModelError(
+                f"The plate {name!r} of {model} sees {len(site['value'])} of its {site['args'][0]}"
+                " rows: an evidence needs all of the data, so leave out subsample_size and"
+                " subsample."
+            )
+    free = [name for name, site in trace.items() if site["type"] == "param"]
+    if free:
+        raise ModelError(
+            f"{model} has numpyro.param at {_quoted(free)}: it has no prior to integrate over. Use"
+            " numpyro.sample with a prior, or a constant."
+        )
+    latent = latent_of(trace)
+    if not latent:
+        raise ModelError(
+            f"The model {model} has no latent sites: every numpyro.sample in it is observed, so"
+            " there is nothing to infer. Leave out obs= at what is unknown."
+            if any(site["type"] == "sample" for site in trace.values())
+            else (
+                f"The model {model} has no sample sites: nothing in it calls numpyro.sample. If it"
+                " is a log density, say what one particle looks like: dim=<size of a vector>, or"
+                " example=<a pytree>."
+            )
+        )
+    discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
+    if discrete:
+        raise ModelError(
+            f"{model} has discrete latent sites, which have no gradient and no density to anneal:"
+            f" {_quoted(discrete)}. Sum them out by hand or with a mixture"
+            " (dist.MixtureSameFamily), or pass their data if they are observed."
+        )
+    fixed = [name for name, site in latent.items() if isinstance(core(site["fn"]), Delta)]
+    if fixed:
+        raise ModelError(
+            f"{model} has a point mass (dist.Delta) at {_quoted(fixed)}: use numpyro.deterministic"
+            " there."
+        )
+    return latent
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names)
 
 
 def observed_sites(trace: Trace) -> dict[str, Any]:
@@ -225,3 +300,37 @@ def _sites_of(key: Key, model: Callable, arguments: Arguments, argument: str) ->
     except Exception:  # whatever the model does with an object that is no array
         return None
     return probe.sites
+
+
+def rounded_at_the_border(
+    bijections: Mapping[str, Transform],
+    unravel: Callable[[Array], PyTree],
+    z: Float[Array, "particles dim"],
+    weights: Float[np.ndarray, " particles"],
+) -> tuple[str, ...]:
+    """A sentence for each site with more than a thousandth of its mass at the border; `bijections`
+    are those of sites whose density is computed where they round.
+    """
+    if not bijections:
+        return ()
+    sites = jax.vmap(unravel)(jnp.asarray(z))
+    sentences = []
+    for name, bijection in bijections.items():
+        x = np.asarray(sites[name])
+        near = np.zeros(x.shape, dtype=bool)
+        for step in (-_NEAR, _NEAR):
+            near |= _same(bijection, x + x.dtype.type(step), x + x.dtype.type(2 * step))
+        share = float(np.sum(weights * near.reshape(len(x), -1).any(axis=1)))
+        if share > _SHARE:
+            sentences.append(
+                f"{100 * share:.2g} % of the mass of {name!r} is at the border of its support,"
+                f" where {x.dtype} rounds: mass beyond is missing from log Z. Use"
+                ' jax.config.update("jax_enable_x64", True), or a site on the logit or log scale.'
+            )
+    return tuple(sentences)
+
+
+def _same(bijection: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether two coordinates have one image."""
+    with np.errstate(all="ignore"):
+        return np.asarray(bijection(jnp.asarray(x)) == bijection(jnp.asarray(y)))

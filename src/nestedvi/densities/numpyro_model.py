@@ -12,7 +12,8 @@ without a bijection to ℝⁿ.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -20,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers, validation_enabled
-from numpyro.distributions import Delta, ImproperUniform, biject_to
-from numpyro.distributions.transforms import Transform
+from numpyro.distributions import ImproperUniform, biject_to
+from numpyro.distributions.transforms import IdentityTransform, Transform
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 
@@ -39,8 +40,19 @@ from nestedvi.densities.model_calls import (
     readings,
     without_mask,
 )
-from nestedvi.densities.model_checks import check_left_out, check_observations
-from nestedvi.errors import ModelCallError, ModelError
+from nestedvi.densities.model_checks import (
+    check_left_out,
+    check_observations,
+    is_drawn,
+    latent_of,
+    latent_sites,
+)
+from nestedvi.densities.noncentred import (
+    hierarchical_sites,
+    in_standard_units,
+    standard_site,
+)
+from nestedvi.errors import ModelCallError, ModelError, UnknownNameError
 
 __all__ = ["NumpyroModel"]
 
@@ -55,12 +67,15 @@ class NumpyroModel(AbstractDensity):
     `example` is one such particle, `improper` names the sites whose prior has no normaliser: log Z
     then means nothing by itself. `remarks` are sentences on the data, `exact` the sites whose
     density is computed where nothing is rounded, `shapes` those of the latent sites, `scalars` the
-    numbers among the arguments that are data and no part of the program.
+    numbers among the arguments that are data and no part of the program. `hierarchical` are sites
+    of a location-scale family whose scale is made of other latent sites.
 
     Args:
         model: a NumPyro model with continuous latent sites.
         model_args: its positional arguments.
         model_kwargs: its keyword arguments.
+        noncentred: hierarchical sites x whose coordinates are to be (x − loc) / scale. They are
+            sites of the particle under the name `x_decentered`, and of `constrain` under their own.
 
     Example:
         ```python
@@ -86,6 +101,9 @@ class NumpyroModel(AbstractDensity):
     remarks: tuple[str, ...]
     scalars: Scalars
     shapes: dict[str, tuple[int, ...]]
+    hierarchical: tuple[str, ...]
+    noncentred: tuple[str, ...]
+    _made_of: Callable[[], tuple[Any, ...]]
     _supports: Callable[[], dict[str, Any]]
 
     def __init__(
@@ -93,29 +111,34 @@ class NumpyroModel(AbstractDensity):
         model: Callable,
         model_args: Iterable[Any] = (),
         model_kwargs: Mapping[str, Any] | None = None,
+        *,
+        noncentred: Iterable[str] = (),
     ):
         self.name = getattr(model, "__name__", type(model).__name__)
         check_containers(model_args, model_kwargs)
         arguments, trace = _first_run(model, self.name, model_args, model_kwargs)
         check_left_out(jax.random.key(0), model, arguments, trace, self.name)
-        latent = _latent_sites(trace, self.name)
+        latent_sites(trace, self.name)
+        # Near the origin: draws of a vague prior are infinite more than once.
+        near = partial(_quiet_trace, jax.random.key(_TRIES), model, arguments, is_drawn)
+        self.hierarchical = hierarchical_sites(trace, near)
+        self.noncentred = _checked_sites(noncentred, self.hierarchical, self.name)
+        self._made_of = partial(tuple, (model, *arguments))
+        if self.noncentred:
+            model = in_standard_units(model, self.noncentred)
+            trace = _quiet_trace(jax.random.key(0), model, arguments)
+        latent = latent_of(trace)
         self.remarks = check_observations(trace, arguments, self.name)
         unmasked = _without_effect(model, arguments, latent)
         self.example = _unconstrained(latent)
-        self.improper = tuple(
-            name
-            for name, site in latent.items()
-            if _is_improper(site["fn"])
-            or (name not in unmasked and not np.all(np.asarray(mask_of(site["fn"]))))
-        )
+        self.improper = tuple(_improper(latent, unmasked))
         self.exact = tuple(
             name
             for name, site in latent.items()
             if is_exact({**site, "fn": without_mask(site["fn"])} if name in unmasked else site)
         )
         self.shapes = {name: np.shape(site["value"]) for name, site in latent.items()}
-        supports = {name: site["fn"].support for name, site in latent.items()}
-        self._supports = lambda: supports
+        self._supports = partial(dict, {name: x["fn"].support for name, x in latent.items()})
 
         def log_joint(arguments: Arguments, z: Sites) -> Scalar:
             exactly = Exactly(model, unmasked, {name: z[name] for name in self.exact})
@@ -131,7 +154,7 @@ class NumpyroModel(AbstractDensity):
         self.scalars = arguments.at(places)
         self._log_joint = lambda scalars, z: log_joint(arguments.put(places, scalars), z)
         self._constrain = lambda scalars, z: constrain(arguments.put(places, scalars), z)
-        self.draw = lambda key: _unconstrained(_latent(_trace(key, model, *arguments)))
+        self.draw = lambda key: _unconstrained(latent_of(_trace(key, model, *arguments)))
         self._draw_all = None
 
     def log_gamma(self, z: Sites, scalars: Scalars | None = None) -> Scalar:
@@ -140,13 +163,34 @@ class NumpyroModel(AbstractDensity):
 
     def constrain(self, z: Sites, scalars: Scalars | None = None) -> Sites:
         """Every latent site in its own support, and every deterministic site."""
-        return self._constrain(self.scalars if scalars is None else scalars, z)
+        sites = self._constrain(self.scalars if scalars is None else scalars, z)
+        standard = {standard_site(name) for name in self.noncentred}
+        return {name: x for name, x in sites.items() if name not in standard}
+
+    def in_standard_units(self) -> "NumpyroModel":
+        """The same model with all of its hierarchical sites not centred."""
+        return NumpyroModel(*self._made_of(), noncentred=self.hierarchical)
+
+    def called(self) -> dict[str, str]:
+        """The user's name of every site of a particle."""
+        own = {standard_site(name): name for name in self.noncentred}
+        return {name: own.get(name, name) for name in self.example}
 
     def bijections(self) -> dict[str, Transform]:
         """From unconstrained coordinates to each latent site, by the support that it had in the
         first run.
         """
         return {name: biject_to(support) for name, support in self._supports().items()}
+
+    def bijections_that_round(self) -> dict[str, Transform]:
+        """Those of sites of independent numbers whose density is computed behind them."""
+        return {
+            name: bijection
+            for name, bijection in self.bijections().items()
+            if name not in self.exact
+            and not isinstance(bijection, IdentityTransform)
+            and bijection.domain.event_dim == bijection.codomain.event_dim == 0
+        }
 
     def drawing_with(self, draw_all: Callable[[Key], Sites]) -> "NumpyroModel":
         """The same model, with a compiled program in place of `draw` for many keys."""
@@ -187,9 +231,7 @@ def _first_run(
         # distributions that validate what they are given have more than one try.
         for seed in range(_TRIES):
             try:
-                with warnings.catch_warnings(), validation_enabled(False):
-                    warnings.simplefilter("ignore", UserWarning)
-                    return arguments, _trace(jax.random.key(seed), model, *arguments)
+                return arguments, _quiet_trace(jax.random.key(seed), model, arguments)
             except Exception as error:
                 first = first or error
                 if not isinstance(error, ValueError):
@@ -205,6 +247,16 @@ def _first_run(
     raise ModelCallError(
         f"The model {name} failed when it was run once: {explain(first)}.{hint}"
     ) from first
+
+
+def _checked_sites(
+    names: Iterable[str], hierarchical: tuple[str, ...], model: str
+) -> tuple[str, ...]:
+    names = tuple(names)
+    for name in names:
+        if name not in hierarchical:
+            raise UnknownNameError(f"hierarchical site of {model}", name, hierarchical)
+    return names
 
 
 def _without_effect(
@@ -232,73 +284,43 @@ def _without_effect(
     return frozenset(names)
 
 
-def _trace(key: Key, model: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """One run of the model with its latent sites drawn; a site whose prior has no draws starts near
-    the origin.
+def _quiet_trace(
+    key: Key, model: Callable, arguments: Arguments, near: Callable[..., bool] | None = None
+) -> dict[str, Any]:
+    with warnings.catch_warnings(), validation_enabled(False):
+        warnings.simplefilter("ignore", UserWarning)
+        return _trace(key, model, *arguments, near or _has_no_draws)
+
+
+def _has_no_draws(site: Mapping[str, Any]) -> bool:
+    return is_drawn(site) and _is_improper(site["fn"])
+
+
+def _trace(
+    key: Key,
+    model: Callable,
+    args: tuple,
+    kwargs: dict,
+    near: Callable[..., bool] = _has_no_draws,
+) -> dict[str, Any]:
+    """One run of the model with its latent sites drawn, those that are to be `near` the origin from
+    there: by default those whose prior has no draws.
     """
 
     def fill(site):
-        drawn = site["type"] == "sample" and not site["is_observed"]
-        return init_to_uniform(site) if drawn and _is_improper(site["fn"]) else None
+        return init_to_uniform(site) if near(site) else None
 
     return handlers.trace(
         handlers.substitute(handlers.seed(model, key), substitute_fn=fill)
     ).get_trace(*args, **kwargs)
 
 
-def _latent(trace: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: site
-        for name, site in trace.items()
-        if site["type"] == "sample" and not site["is_observed"]
-    }
-
-
-def _latent_sites(trace: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The latent sites, or the one sentence that says why the model cannot be used."""
-    for name, site in trace.items():
-        if site["type"] == "plate" and site["args"][0] != len(site["value"]):
-            raise ModelError(
-                f"The plate {name!r} of {model} sees {len(site['value'])} of its {site['args'][0]}"
-                " rows: an evidence needs all of the data, so leave out subsample_size and"
-                " subsample."
-            )
-    free = [name for name, site in trace.items() if site["type"] == "param"]
-    if free:
-        raise ModelError(
-            f"{model} has numpyro.param at {_names(free)}: it has no prior to integrate over. Use"
-            " numpyro.sample with a prior, or a constant."
-        )
-    latent = _latent(trace)
-    if not latent:
-        raise ModelError(
-            f"The model {model} has no latent sites: every numpyro.sample in it is observed, so"
-            " there is nothing to infer. Leave out obs= at what is unknown."
-            if any(site["type"] == "sample" for site in trace.values())
-            else (
-                f"The model {model} has no sample sites: nothing in it calls numpyro.sample. If it"
-                " is a log density, say what one particle looks like: dim=<size of a vector>, or"
-                " example=<a pytree>."
-            )
-        )
-    discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
-    if discrete:
-        raise ModelError(
-            f"{model} has discrete latent sites, which have no gradient and no density to anneal:"
-            f" {_names(discrete)}. Sum them out by hand or with a mixture (dist.MixtureSameFamily),"
-            " or pass their data if they are observed."
-        )
-    fixed = [name for name, site in latent.items() if isinstance(core(site["fn"]), Delta)]
-    if fixed:
-        raise ModelError(
-            f"{model} has a point mass (dist.Delta) at {_names(fixed)}: use numpyro.deterministic"
-            " there."
-        )
-    return latent
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+def _improper(latent: Mapping[str, Any], unmasked: frozenset[str]) -> Iterator[str]:
+    """Sites without a prior, or with one that a mask hides in part."""
+    for name, site in latent.items():
+        hidden = name not in unmasked and not np.all(np.asarray(mask_of(site["fn"])))
+        if hidden or _is_improper(site["fn"]):
+            yield name
 
 
 def _is_improper(fn: Any) -> bool:

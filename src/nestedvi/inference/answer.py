@@ -14,7 +14,7 @@ precision. Nothing here samples.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -126,7 +126,8 @@ class Answer(NamedTuple):
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
     that could tell: `weighted` is False. `exact` says that the weights are those of the density in
-    double precision already. `trace` is what a report shows of batches and levels.
+    double precision already, `in_other` that the particles are in the coordinates of
+    `Request.other`. `trace` is what a report shows of batches and levels.
     """
 
     z: Float[Array, "particles dim"] | np.ndarray
@@ -142,6 +143,7 @@ class Answer(NamedTuple):
     weighted: bool = True
     timings: Mapping[str, float] = MappingProxyType({})
     exact: bool = False
+    in_other: bool = False
     trace: Trace | None = None
 
     def with_search(self, gradients: float, values: float) -> "Answer":
@@ -159,7 +161,8 @@ class Request:
     numbers of its own. `prior` draws from the model's prior where it has one; a way of answering
     may start from it or ignore it. `kept` are the stages that are done, where the user gave a
     folder for them. `exact` is the density in double precision, where that is not what `density` is
-    in already. The devices of `mesh` share moves and values of particles, and independent runs.
+    in already. `other` asks for the same in other coordinates, where those may suit better. The
+    devices of `mesh` share moves and values of particles, and independent runs.
     """
 
     density: AbstractDensity
@@ -173,8 +176,9 @@ class Request:
     names: tuple[str, ...] = ()
     kept: KeptStages | None = None
     exact: AbstractDensity | None = None
-    doubled: bool = False
+    kind: str = ""
     mesh: Mesh | None = None
+    other: "Request | None" = None
 
     @property
     def piece(self) -> int:
@@ -190,7 +194,18 @@ class Request:
         """
         if self.kept is None:
             return compute()
-        return self.kept.keep(f"double {name}" if self.doubled else name, compute)
+        return self.kept.keep(f"{self.kind}{name}", compute)
+
+    def in_double(self) -> "Request":
+        """The same for the density in double precision, with stages of its own."""
+        assert self.exact is not None
+        other = None if self.other is None else self.other.in_double()
+        kind = f"double {self.kind}"
+        return replace(self, density=self.exact, exact=None, kind=kind, other=other)
+
+    def behind(self, answer: Answer) -> "Request":
+        """The one in whose coordinates an answer is."""
+        return self.other if answer.in_other and self.other is not None else self
 
     def refuse(self, name: str, why: str) -> None:
         """Raises if the user gave the option `name`, which this way of answering has no use for."""

@@ -26,12 +26,19 @@ _VERSIONS = ("nestedvi", "jax", "jaxlib", "numpy", "numpyro", "equinox")
 
 def open_stages(folder: str | Path, key: Key, problem: Problem, request: Request) -> KeptStages:
     """The stages of this call in `folder`; raises where they are another call's."""
+    known = _densities(request)
+    if request.other is not None:
+        known |= {f"other {name}": x for name, x in _densities(request.other).items()}
+    return KeptStages(folder, fingerprint(key, problem, request), known)
+
+
+def _densities(request: Request) -> dict[str, Any]:
     known: dict[str, Any] = {"density": request.density}
     if isinstance(request.density, Density):
         known["log_gamma"] = request.density.fn
     if isinstance(request.exact, Density):
         known |= {"exact": request.exact, "exact_log_gamma": request.exact.fn}
-    return KeptStages(folder, fingerprint(key, problem, request), known)
+    return known
 
 
 def fingerprint(key: Key, problem: Problem, request: Request) -> dict[str, str]:

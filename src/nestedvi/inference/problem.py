@@ -1,14 +1,11 @@
 """From what a user has (a NumPyro model, a density, a function) to a density on vectors, in the
 precision at hand and in double; the way back, and the names of sites and their elements. It runs no
 sampler.
-
-A bijection rounds to the border of its support somewhere: beyond that place two particles are the
-same. Particles near it say that there is mass beyond, which log Z then lacks. That is a sentence,
-and is not repaired.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,12 +15,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpyro.distributions import Distribution
-from numpyro.distributions.transforms import IdentityTransform
 
 from nestedvi._types import Key
 from nestedvi.arguments import check_whole
 from nestedvi.densities.base import AbstractDensity, Density, as_density
 from nestedvi.densities.model_calls import explain
+from nestedvi.densities.model_checks import rounded_at_the_border
 from nestedvi.densities.numpyro_model import NumpyroModel
 from nestedvi.errors import ModelCallError, ModelError
 from nestedvi.inference.answer import PriorDraws
@@ -37,7 +34,6 @@ __all__ = [
     "make_problem",
     "named_sites",
     "nothing",
-    "rounded_at_the_border",
 ]
 
 Vector = Float[Array, " dim"]
@@ -45,10 +41,6 @@ _SHAPE = (
     "Say what one particle looks like: dim=<size of a vector>, or example=<a pytree>, and only one"
     " of them."
 )
-# So far from the place where a bijection rounds, in unconstrained units, a density that falls like
-# the Jacobian has lost all but a few hundredths of its mass.
-_NEAR = 3.0
-_SHARE = 0.001
 
 
 def _on_vectors(
@@ -81,7 +73,7 @@ class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
     draws of the prior where there is one, what has to be said before anything is run, what
     particles that were found make worth saying, and the density in double precision where it is not
-    and can be."""
+    and can be. `other` is the same problem in coordinates that may suit it better."""
 
     density: AbstractDensity
     dim: int
@@ -91,6 +83,7 @@ class Problem(NamedTuple):
     remarks: tuple[str, ...] = ()
     remarks_on: Callable[[Float[Array, "particles dim"], np.ndarray], tuple[str, ...]] = nothing
     exact: AbstractDensity | None = None
+    other: "Problem | None" = None
 
 
 def make_problem(
@@ -126,7 +119,7 @@ def _make_problem(
         elif isinstance(thing, AbstractDensity):
             raise ValueError(_SHAPE)
         else:
-            return _from_model(_model(thing, model_args, model_kwargs, has_data), False)
+            return _with_other(_model(thing, model_args, model_kwargs, has_data))
     if has_data:
         raise ValueError(
             "model_args and model_kwargs are the data of a NumPyro model, which takes no dim or"
@@ -159,6 +152,16 @@ def _model(
             " them."
         )
         raise ModelCallError(f"{error} {hint}") from error
+
+
+def _with_other(model: NumpyroModel) -> Problem:
+    """In the user's own coordinates; where it has hierarchies, with those in standard units as the
+    other ones.
+    """
+    problem = _from_model(model, False)
+    if not model.hierarchical:
+        return problem
+    return problem._replace(other=_from_model(model.in_standard_units(), False))
 
 
 def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
@@ -194,11 +197,11 @@ def _from_model(model: NumpyroModel, has_data: bool) -> Problem:
     return Problem(
         _checked(held(model.log_gamma), f"model {model.name}", model.shapes),
         flat.size,
-        _names(model.example),
+        _names(model.example, model.called()),
         held(model.constrain),
         draws,
         remarks,
-        partial(rounded_at_the_border, model, unravel),
+        partial(rounded_at_the_border, model.bijections_that_round(), unravel),
         in_double(model, model.example),
     )
 
@@ -268,52 +271,14 @@ def in_double(density: AbstractDensity, like: PyTree) -> AbstractDensity | None:
     return Density(traced) if value.dtype == jnp.float64 else None
 
 
-def rounded_at_the_border(
-    model: NumpyroModel,
-    unravel: Callable[[Array], PyTree],
-    z: Float[Array, "particles dim"],
-    weights: Float[np.ndarray, " particles"],
-) -> tuple[str, ...]:
-    """A sentence for each site with more than a thousandth of its mass at the border.
-
-    Sites whose density is computed in unconstrained coordinates are exact there.
+def _names(like: PyTree, called: Mapping[str, str] = MappingProxyType({})) -> tuple[str, ...]:
+    """A name for every coordinate, in the order that `ravel_pytree` gives them, with sites as they
+    are `called`.
     """
-    bijections = {
-        name: bijection
-        for name, bijection in model.bijections().items()
-        if name not in model.exact
-        and not isinstance(bijection, IdentityTransform)
-        and bijection.domain.event_dim == bijection.codomain.event_dim == 0
-    }
-    if not bijections:
-        return ()
-    sites = jax.vmap(unravel)(jnp.asarray(z))
-    sentences = []
-    for name, bijection in bijections.items():
-        x = np.asarray(sites[name])
-        near = np.zeros(x.shape, dtype=bool)
-        for step in (-_NEAR, _NEAR):
-            near |= _same(bijection, x + x.dtype.type(step), x + x.dtype.type(2 * step))
-        share = float(np.sum(weights * near.reshape(len(x), -1).any(axis=1)))
-        if share > _SHARE:
-            sentences.append(
-                f"{100 * share:.2g} % of the mass of {name!r} is at the border of its support,"
-                f" where {x.dtype} rounds: mass beyond is missing from log Z. Use"
-                ' jax.config.update("jax_enable_x64", True), or a site on the logit or log scale.'
-            )
-    return tuple(sentences)
-
-
-def _same(bijection: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whether two coordinates have one image."""
-    with np.errstate(all="ignore"):
-        return np.asarray(bijection(jnp.asarray(x)) == bijection(jnp.asarray(y)))
-
-
-def _names(like: PyTree) -> tuple[str, ...]:
-    """A name for every coordinate, in the order that `ravel_pytree` gives them."""
     return tuple(
-        name for site, x in named_sites(like).items() for name in element_names(site, np.shape(x))
+        name
+        for site, x in named_sites(like).items()
+        for name in element_names(called.get(site, site), np.shape(x))
     )
 
 

@@ -43,6 +43,7 @@ from nestedvi.particles.weights import normalise
 from nestedvi.precision import double_precision, in_full_precision
 from nestedvi.progress import as_reporter
 from nestedvi.storage.compiled import keep_compiled
+from nestedvi.storage.stages import KeptStages
 
 __all__ = ["ABOUT", "ANSWERS", "sample"]
 
@@ -144,24 +145,36 @@ def sample(
         problem = make_problem(
             model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
         )
-        request = Request(
-            problem.density,
-            problem.dim,
-            num_particles,
-            method,
-            num_levels,
-            num_steps,
-            progress,
-            problem.prior,
-            problem.names,
-            exact=problem.exact,
-            mesh=_mesh(devices),
-        )
+        options = {
+            "num_particles": num_particles,
+            "method": method,
+            "num_levels": num_levels,
+            "num_steps": num_steps,
+            "progress": progress,
+            "mesh": _mesh(devices),
+        }
+        request = _request(problem, options)
+        if problem.other is not None:
+            other = _request(problem.other, {**options, "kind": "noncentred "})
+            request = replace(request, other=other)
         result = _answer(key, answer, problem, request, checkpoint)
-        posterior = _as_posterior(result, problem, request)
+        if result.in_other and problem.other is not None:
+            problem = problem.other
+        posterior = _as_posterior(result, problem, request.behind(result))
     for sentence in posterior.diagnosis:
         warnings.warn(sentence, NestedviWarning, stacklevel=3)
     return posterior
+
+
+def _request(problem: Problem, options: Mapping[str, Any]) -> Request:
+    return Request(
+        problem.density,
+        problem.dim,
+        prior=problem.prior,
+        names=problem.names,
+        exact=problem.exact,
+        **options,
+    )
 
 
 def _check_folders(cache: bool | str | Path, checkpoint: str | Path | None) -> None:
@@ -208,9 +221,14 @@ def _answer(
     where = f"{kept.folder} holds the stages that are done, the same call goes on from there"
     with closing(kept), keeping(where), one_thread(request.dim):
         try:
-            return _answer_exactly(answer, key, replace(request, kept=kept))
+            return _answer_exactly(answer, key, _keeping(request, kept))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or f"stopped; {where}") from None
+
+
+def _keeping(request: Request, kept: KeptStages) -> Request:
+    other = None if request.other is None else replace(request.other, kept=kept)
+    return replace(request, kept=kept, other=other)
 
 
 def _answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answer:
@@ -218,12 +236,11 @@ def _answer_exactly(answer: AnswerFunction, key: Key, request: Request) -> Answe
     right, else with everything in double.
     """
     try:
-        return make_exact(answer(key, request), request)
+        result = answer(key, request)
+        return make_exact(result, request.behind(result))
     except RoundingError:
-        assert request.exact is not None
         with double_precision():
-            result = answer(key, replace(request, density=request.exact, exact=None, doubled=True))
-        return result._replace(exact=True)
+            return answer(key, request.in_double())._replace(exact=True)
 
 
 def _as_posterior(result: Answer, problem: Problem, request: Request) -> Posterior:
