@@ -25,7 +25,7 @@ def made_up(num_levels=2):
         tuned=tuned,
         shares=np.full((num_levels, 2), 0.5),
         drawn_log_w=np.zeros(100),
-        origins=np.array([3, 2]),
+        origin=np.array([0, 1, 2, 5, 6, 6]),
         left=1e-7,
         values=10.0,
     )

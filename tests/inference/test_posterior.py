@@ -72,6 +72,22 @@ def test_particles_are_worth_no_more_than_their_ancestors():
     np.testing.assert_array_equal(posterior.batch, np.repeat(np.arange(4), 25))
 
 
+def test_families_of_one_draw_make_errors_of_means_where_there_are_many():
+    """Forty families in two batches: numbered from zero, whatever their draws were called. Fewer
+    than ten a batch: batches.
+    """
+    z, log_w = jnp.arange(80.0)[:, None], jnp.zeros(80)
+    answer = Answer(None, log_w, 0.0, 0.1, num_batches=2, family=1000 - np.repeat(np.arange(40), 2))
+    posterior = make_posterior(z, answer)
+    np.testing.assert_array_equal(posterior.family, 39 - np.repeat(np.arange(40), 2))
+    # Sums of neighbours about the mean 39.5, each particle with weight 1/80.
+    sums = (np.arange(80.0) - 39.5).reshape(40, 2).sum(axis=1) / 80
+    error = posterior.expectation(lambda one: one[0]).stderr
+    np.testing.assert_allclose(error, np.sqrt(40 * np.var(sums, ddof=1)))
+    few = make_posterior(z, answer._replace(family=np.repeat(np.arange(19), 5)[:80]))
+    np.testing.assert_array_equal(few.family, few.batch)
+
+
 def test_a_tail_that_cannot_be_fitted_does_not_hide_another(key):
     """Twenty particles have too few large weights for a k̂; their three hundred draws have one."""
     heavy = jnp.log(jnp.asarray(stats.genpareto.rvs(2.0, size=320, random_state=2)))

@@ -122,7 +122,8 @@ class Answer(NamedTuple):
     wrong in whole sentences.
 
     Particles are in the order of the `num_batches` independent batches that they are from, equally
-    many in each but the last. `num_ancestors` is how many first draws they descend from.
+    many in each but the last. `family` is the first draw that each descends from, and
+    `num_ancestors` how many of those there are.
     `drawn_log_w` are the log weights of first draws of which only some went on: what k̂ should see
     as well. Where all weights of a batch are equal, whatever the particles are, they have no tail
     that could tell: `weighted` is False. `exact` says that the weights are those of the density in
@@ -145,6 +146,7 @@ class Answer(NamedTuple):
     exact: bool = False
     in_other: bool = False
     trace: Trace | None = None
+    family: Int[np.ndarray, " particles"] | None = None
 
     def with_search(self, gradients: float, values: float) -> "Answer":
         """With what a search asked of the target, for each particle, added to the cost."""

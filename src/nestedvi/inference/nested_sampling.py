@@ -88,6 +88,7 @@ def _answer(run: NestedRun, target: Pullback, num: int) -> Answer:
         num_batches=batches,
         num_ancestors=int(run.origins.sum()),
         weighted=False,
+        family=run.origin[:num],
         trace=Trace(run.log_Z_hats, run.origins, levels, weight_curve(run.drawn_log_w)),
     )
 

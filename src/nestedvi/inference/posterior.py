@@ -22,6 +22,8 @@ from nestedvi.storage.files import provenance
 __all__ = ["Expectation", "Posterior", "diagnose", "make_posterior"]
 
 _KHAT, _STDERR, _ESS, _ROUNDING = 0.7, 0.5, 50.0, 0.01
+# So many families a batch make a better standard error than the batches do.
+_FAMILIES = 10
 
 
 class Expectation(NamedTuple):
@@ -39,10 +41,12 @@ class Posterior(NamedTuple):
     `samples` is a dict of sites in their own support (deterministic ones too) for a NumPyro model,
     else an array or pytree; every leaf has a leading particle axis. `log_Z_stderr` comes from
     independent batches, or from the weights where draws are independent; `batch` is the one that a
-    particle is from. `ess` is how many independent draws the particles are worth at most: the
-    effective sample size of their weights, or the number of first draws that they descend from.
-    `khat` is NaN where all weights of a batch are equal and so cannot tell. `diagnosis` says in
-    whole sentences why not to trust the rest, and is empty when nothing was found.
+    particle is from. `family` is what standard errors of means take for independent: the
+    descendants of one first draw where there are hundreds of those, else a batch. `ess` is how
+    many independent draws the particles are worth at most: the effective sample size of their
+    weights, or the number of first draws that they descend from. `khat` is NaN where all weights
+    of a batch are equal and so cannot tell. `diagnosis` says in whole sentences why not to trust
+    the rest, and is empty when nothing was found.
 
     Example:
         ```python
@@ -68,10 +72,11 @@ class Posterior(NamedTuple):
     cost: Cost | None = None
     timings: Mapping[str, float] = MappingProxyType({})
     trace: Trace | None = None
+    family: Int[np.ndarray, " particles"] | None = None
 
     def expectation(self, fn: Callable[[PyTree], Any]) -> "Expectation":
         """The mean of `fn`, a function of one particle, under the posterior, with a standard error
-        from the batches.
+        from the families.
 
         ```python
         posterior.expectation(lambda sites: sites["slope"] > 0)
@@ -79,7 +84,7 @@ class Posterior(NamedTuple):
         """
         leaves, structure = jax.tree.flatten(jax.vmap(fn)(self.samples))
         averages = [
-            weighted_mean(np.asarray(x, np.float64), self.normalised_weights(), self.batch)
+            weighted_mean(np.asarray(x, np.float64), self.normalised_weights(), self._independent)
             for x in leaves
         ]
         return Expectation(
@@ -99,7 +104,7 @@ class Posterior(NamedTuple):
         """Weighted mean, standard deviation and quantiles of every scalar element; `print` it, or
         take its `to_dict()`.
         """
-        rows = summarise(self.samples, self.normalised_weights(), self.batch)
+        rows = summarise(self.samples, self.normalised_weights(), self._independent)
         num = len(self.log_weights)
         return Summary(
             rows, self.log_Z, self.log_Z_stderr, self.ess, num, self.khat, self.diagnosis
@@ -154,6 +159,10 @@ class Posterior(NamedTuple):
 
         content = {**posterior_content(self), **provenance()}
         return write_posterior_report(path, self, content, title=title)
+
+    @property
+    def _independent(self) -> np.ndarray:
+        return self.batch if self.family is None else self.family
 
     def normalised_weights(self) -> np.ndarray:
         """The particles' weights, scaled to sum to one, in double precision."""
@@ -240,4 +249,13 @@ def make_posterior(samples: PyTree, answer: Answer, remarks: tuple[str, ...] = (
         answer.cost,
         answer.timings,
         answer.trace,
+        _families(answer.family, batch),
     )
+
+
+def _families(family: np.ndarray | None, batch: np.ndarray) -> np.ndarray:
+    """Numbered from zero; batches where there are too few of them to tell a variance better."""
+    if family is None:
+        return batch
+    _, numbered = np.unique(family, return_inverse=True)
+    return batch if numbered.max() + 1 < _FAMILIES * (batch.max() + 1) else numbered

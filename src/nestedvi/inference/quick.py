@@ -30,6 +30,7 @@ from nestedvi.fitting.importance import (
 )
 from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
+from nestedvi.particles.genealogy import num_families
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
@@ -244,15 +245,15 @@ def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:
 
 
 class _Drawn(NamedTuple):
-    """Fresh draws of ten batches: particles that were picked from each by weight, log Ẑ of each,
-    all log weights, how many draws were picked from each, and some draws with their log weights
-    for a fit.
+    """Fresh draws of ten batches: particles that were picked from each by weight, and the draw
+    that each is, log Ẑ of each batch, all log weights, and some draws with their log weights for a
+    fit.
     """
 
     particles: np.ndarray
+    origin: np.ndarray
     log_Z_hats: np.ndarray
     log_w: np.ndarray
-    ancestors: np.ndarray
     some: tuple[np.ndarray, np.ndarray]
 
 
@@ -263,8 +264,8 @@ def _draw_batches(
     wanted = (1 / trial.share - 1) / _STDERR**2
     most = min(_MOST_CALLS, _MOST_DRAWS // num)
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, most))
-    particles, log_Z, weights, ancestors, some = [], [], [], [], []
-    for k in split_on_host(key, _BATCHES):
+    particles, log_Z, weights, origin, some = [], [], [], [], []
+    for b, k in enumerate(split_on_host(key, _BATCHES)):
         key_picks, *keys = split_on_host(k, calls + 1)
         drawn = [draw_many_weighted(one, trial.base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
@@ -272,14 +273,14 @@ def _draw_batches(
         particles.append(np.concatenate([z for z, _ in drawn])[picks])
         log_Z.append(log_Z_hat(log_ratio))
         weights.append(log_ratio)
-        ancestors.append(len(np.unique(picks)))
+        origin.append(b * len(log_ratio) + picks)
         some.append(drawn[0])
     z, log_w = (np.concatenate(x) for x in zip(*some, strict=True))
     return _Drawn(
         np.concatenate(particles),
+        np.concatenate(origin),
         np.array(log_Z),
         np.concatenate(weights),
-        np.array(ancestors),
         (z.astype(np.float64), log_w),
     )
 
@@ -310,15 +311,17 @@ def answer_by_importance(
         return None
     # Draws are independent: their weights say the error better than ten batches do.
     stderr = np.sqrt((1 / share - 1) / len(log_w))
+    ancestors = num_families(drawn.origin, _BATCHES)
     return Answer(
         np.asarray(target.map(jnp.asarray(drawn.particles[:num_particles]))),
         np.repeat(drawn.log_Z_hats, per_batch)[:num_particles],
         float(log_Z_hat(log_w)),
         float(stderr),
         num_batches=_BATCHES,
-        num_ancestors=int(drawn.ancestors.sum()),
+        num_ancestors=int(ancestors.sum()),
         cost=Cost(quick.gradients / num_particles, 0.0, values / num_particles),
         drawn_log_w=log_w,
         exact=True,
-        trace=Trace(drawn.log_Z_hats, drawn.ancestors, (), weight_curve(log_w)),
+        trace=Trace(drawn.log_Z_hats, ancestors, (), weight_curve(log_w)),
+        family=drawn.origin[:num_particles],
     )

@@ -72,32 +72,33 @@ def scalar_elements(samples: PyTree) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def weighted_mean(
-    x: np.ndarray, w_bar: np.ndarray, batch: np.ndarray
+    x: np.ndarray, w_bar: np.ndarray, family: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ w̄ x over the first axis and its standard error, by the delta method for a ratio of means
-    over independent batches.
+    over independent families, numbered from zero.
 
-    Particles of one batch may descend from each other; batches do not know of each other. One batch
-    has no standard error.
+    Where families are descendants of one draw this is the estimator of Chan and Lai (2013) for the
+    variance of SMC. One family has no standard error.
     """
     mean = np.tensordot(w_bar, x, axes=1)
-    num = int(batch.max()) + 1
+    num = int(family.max()) + 1
     if num < 2:
         return mean, np.full(np.shape(mean), np.nan)
     off = w_bar.reshape(-1, *(1,) * (x.ndim - 1)) * (x - mean)
-    sums = np.stack([off[batch == b].sum(axis=0) for b in range(num)])
+    sums = np.zeros((num, *off.shape[1:]))
+    np.add.at(sums, family, off)
     return mean, np.sqrt(num * np.var(sums, axis=0, ddof=1))
 
 
-def summarise(samples: PyTree, w_bar: np.ndarray, batch: np.ndarray) -> tuple[Row, ...]:
+def summarise(samples: PyTree, w_bar: np.ndarray, family: np.ndarray) -> tuple[Row, ...]:
     """One row an element, from particles with normalised weights; `error` is the mean's standard
     error.
     """
-    return tuple(Row(name, _statistics(x, w_bar, batch)) for name, x in scalar_elements(samples))
+    return tuple(Row(name, _statistics(x, w_bar, family)) for name, x in scalar_elements(samples))
 
 
-def _statistics(x: np.ndarray, w_bar: np.ndarray, batch: np.ndarray) -> dict[str, float]:
-    mean, error = (float(value) for value in weighted_mean(x, w_bar, batch))
+def _statistics(x: np.ndarray, w_bar: np.ndarray, family: np.ndarray) -> dict[str, float]:
+    mean, error = (float(value) for value in weighted_mean(x, w_bar, family))
     order = np.argsort(x)
     # Each particle stands for the middle of its own piece of the cumulative weight.
     middle = np.cumsum(w_bar[order]) - w_bar[order] / 2

@@ -169,11 +169,6 @@ def answer_smc(key: Key, request: Request) -> Answer:
         stages.done(log_Z=frozen.log_Z_hat)
         uneven = request.keep("slopes", partial(_uneven, request, target, frozen))
     answer = answer_from_followed(frozen, target, num)
-    answer = answer._replace(
-        # Batches may agree by chance: they are not believed to be closer than their own weights
-        # make likely.
-        log_Z_stderr=max(answer.log_Z_stderr, frozen.log_Z_variance**0.5)
-    )
     gradients = (coarse.gradients + run.gradients) * num_tune / num + frozen.gradients
     gradients += wide.modes.gradients / num + 1
     values = (coarse.values + run.values) * num_tune / num + frozen.values + wide.values / num
@@ -301,11 +296,14 @@ def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -
         z,
         run.log_w.reshape(-1)[:num_particles],
         float(log_Z),
-        float(stderr),
+        # Batches may agree by chance: they are not believed to be closer than their own weights
+        # make likely.
+        max(float(stderr), run.log_Z_variance**0.5),
         num_batches=len(run.log_w),
         num_ancestors=int(run.origins.sum()),
         drawn_log_w=run.drawn_log_w,
         trace=trace_tempering(run),
+        family=run.origin[:num_particles],
     )
 
 

@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.particles.genealogy import num_families
 from nestedvi.particles.weights import log_Z_hat, normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import Population, SliceMove
@@ -84,8 +85,8 @@ class NestedRun(NamedTuple):
     `log_ratio` are their log γ(z) − log q_1(z), and `log_Z_hats` is log Ẑ of every batch.
     `log_Z_variance` is the variance of `log_Z_hat` if moves forget where particles came from.
     `shares` are those of the particles that passed each threshold, in each batch. `drawn_log_w` are
-    the log weights of the draws from the base, and `origins` counts, for each batch, those that the
-    particles descend from. `left` is what the highest weight at hand would make of all that was
+    the log weights of the draws from the base, and `origin` is the one that a particle descends
+    from. `left` is what the highest weight at hand would make of all that was
     above the last threshold, as a share of Ẑ. `values` is what was asked of the target for each
     particle.
     """
@@ -97,7 +98,7 @@ class NestedRun(NamedTuple):
     tuned: Thresholds
     shares: Float[np.ndarray, "levels batches"]
     drawn_log_w: Float[np.ndarray, " draws"]
-    origins: Int[np.ndarray, " batches"]
+    origin: Int[np.ndarray, " particles"]
     left: float
     values: float
 
@@ -105,6 +106,11 @@ class NestedRun(NamedTuple):
     def log_Z_hat(self) -> float:
         """log of the mean Ẑ."""
         return float(log_Z_hat(self.log_Z_hats))
+
+    @property
+    def origins(self) -> Int[np.ndarray, " batches"]:
+        """How many draws from the base the particles of each batch descend from."""
+        return num_families(self.origin, len(self.log_Z_hats))
 
     @property
     def num_levels(self) -> int:
@@ -256,7 +262,7 @@ def _run(
         tuned=guide.tuned(),
         shares=np.stack(shells.shares[:-1]) if shells.shares[1:] else np.empty((0, batches)),
         drawn_log_w=drawn_log_w,
-        origins=np.array([len(np.unique(row)) for row in origin.reshape(batches, -1)]),
+        origin=origin,
         left=left,
         # One for each draw, and one at each threshold: the weights.
         values=draws + len(shells.shares) - 1 + now.counted * now.move.values,

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.particles.genealogy import num_families
 from nestedvi.particles.weights import ess, log_Z_hat, two_groups
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population
@@ -157,13 +158,13 @@ class Tempering(NamedTuple):
     the mean of its weights. An adaptive run is one batch of equal weights. `history` are the
     particles at the last temperature and after every further round of moves (first axis).
     `base_share` is the ESS of importance sampling from the base, as a share of the draws, and
-    `drawn_log_w` are the draws' weights for the first temperature. `log_ratios` are log γ(z) −
-    log q_1(z) at draws from the base and, after the moves, at each temperature. `log_Z_variance` is
+    `drawn_log_w` are the draws' weights for the first temperature. `log_ratios` are log γ(z) − log
+    q_1(z) at draws from the base and, after the moves, at each temperature. `log_Z_variance` is
     what the weights' spread at each temperature adds up to: the variance of `log_Z_hat` if moves
-    forget where particles came from. `stuck` is the share of particles for which moves of the tuned
-    size were, in the last round, all but sure to be refused. `origins` counts, for each batch, the
-    draws from the base that the particles descend from. `gradients` and `values` are what was asked
-    of the target for each particle.
+    forget where particles came from. `stuck` is the share of particles for which moves of the
+    tuned size were, in the last round, all but sure to be refused. `origin` is the draw from the
+    base that a particle descends from. `gradients` and `values` are what was asked of the target
+    for each particle.
     """
 
     z: Float[np.ndarray, "particles dim"]
@@ -177,9 +178,14 @@ class Tempering(NamedTuple):
     step_size: float
     root: Float[np.ndarray, "dim dim"]
     stuck: float
-    origins: Int[np.ndarray, " batches"]
+    origin: Int[np.ndarray, " particles"]
     gradients: int
     values: float
+
+    @property
+    def origins(self) -> Int[np.ndarray, " batches"]:
+        """How many draws from the base the particles of each batch descend from."""
+        return num_families(self.origin, len(self.log_w))
 
     @property
     def log_Z_hats(self) -> Float[np.ndarray, " batches"]:
@@ -271,7 +277,7 @@ def _run(
         step_size=float(tuned.step_sizes[-1]),
         root=move.root(now.z.astype(np.float64)) if guide.rate else tuned.roots[-1],
         stuck=now.stuck,
-        origins=np.array([len(np.unique(row)) for row in now.origin.reshape(batches, -1)]),
+        origin=now.origin,
         gradients=now.counted * move.gradients,
         # One for each draw, and one at each temperature or later round: the weights.
         values=draws + len(ratios) - 2 + len(history) + now.counted * move.values,

@@ -9,8 +9,6 @@ import numpy as np
 from nestedvi.bench.posteriordb.data import Reference
 from nestedvi.inference.posterior import Posterior
 from nestedvi.inference.problem import named_sites
-from nestedvi.inference.summary import summarise
-from nestedvi.particles.weights import normalise
 
 __all__ = ["compare", "stan_names"]
 
@@ -73,8 +71,7 @@ def _worst(
 
 
 def _by_stan_name(posterior: Posterior) -> dict[str, dict[str, float]]:
-    weights = np.asarray(normalise(posterior.log_weights), dtype=np.float64)
-    rows = iter(summarise(posterior.samples, weights / weights.sum(), posterior.batch))
+    rows = iter(posterior.summary().rows)
     return {
         name: next(rows).values
         for site, x in named_sites(posterior.samples).items()
