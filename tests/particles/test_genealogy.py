@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.particles.genealogy import num_families
 
 
 def walk_back(ancestors, particle):
@@ -54,7 +53,3 @@ def test_one_survivor():
     """Everyone descends from particle 2 of the first level: later diversity does not hide it."""
     ancestors = jnp.array([[2, 2, 2], [0, 1, 2]])
     assert nvi.particles.distinct_ancestors(ancestors).tolist() == [1, 3, 3]
-
-
-def test_families_are_counted_batch_by_batch():
-    assert num_families(np.array([3, 3, 5, 7, 8, 9]), 2).tolist() == [2, 3]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.particles.weights import num_families
 from tests.helpers.properties import given, settings, st
 
 CHECKED = settings(max_examples=100, deadline=None, derandomize=True)
@@ -136,3 +137,7 @@ def test_khat_of_degenerate_weights():
         )
     # One weight above all is a tail, however alike the others are.
     assert nvi.khat(np.append(batches, 20.0)) > 0.7
+
+
+def test_families_are_counted_batch_by_batch():
+    assert num_families(np.array([3, 3, 5, 7, 8, 9]), 2).tolist() == [2, 3]

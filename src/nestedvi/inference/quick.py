@@ -30,8 +30,7 @@ from nestedvi.fitting.importance import (
 )
 from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
-from nestedvi.particles.genealogy import num_families
-from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, systematic
+from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, num_families, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
 

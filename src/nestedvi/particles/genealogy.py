@@ -4,12 +4,11 @@ level. It resamples nothing.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from nestedvi._types import Ancestors
 
-__all__ = ["distinct_ancestors", "lineage", "num_distinct", "num_families", "trajectories"]
+__all__ = ["distinct_ancestors", "lineage", "num_distinct", "trajectories"]
 
 
 def lineage(ancestors: Int[Array, "moves particles"]) -> Int[Array, "levels particles"]:
@@ -36,15 +35,6 @@ def trajectories(zs: PyTree, ancestors: Int[Array, "moves particles"]) -> PyTree
 def distinct_ancestors(ancestors: Int[Array, "moves particles"]) -> Int[Array, " levels"]:
     """How many particles of each level have a descendant at the end."""
     return jax.vmap(lambda row: num_distinct(row, row.shape[0]))(lineage(ancestors))
-
-
-def num_families(
-    origin: Int[np.ndarray, " particles"], batches: int
-) -> Int[np.ndarray, " batches"]:
-    """How many first draws the particles of each batch descend from, batch after batch; on the
-    host.
-    """
-    return np.array([len(np.unique(row)) for row in origin.reshape(batches, -1)])
 
 
 def num_distinct(index: Ancestors, num: int) -> Int[Array, ""]:

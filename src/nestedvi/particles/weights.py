@@ -1,5 +1,5 @@
 """Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
-Pareto k̂; and indices that are drawn in proportion to weights.
+Pareto k̂; indices that are drawn in proportion to weights, and how many draws they leave.
 
 Functions of log weights act on the last axis. Arrays of JAX are computed with by JAX; arrays of
 NumPy by NumPy, for loops on the host that have nothing to compile.
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nestedvi._types import LogWeights, Scalar, Uniforms, Weights
 
@@ -23,6 +23,7 @@ __all__ = [
     "log_Z_hat",
     "log_Z_hat_stderr",
     "normalise",
+    "num_families",
     "search_sorted",
     "systematic",
     "two_groups",
@@ -194,3 +195,12 @@ def systematic(u: Scalar | float, w_bar: Weights | np.ndarray, num: int) -> Any:
     come in order. Weights of NumPy give indices of NumPy.
     """
     return inverse_cdf((library_of(w_bar).arange(num) + u) / num, w_bar)
+
+
+def num_families(
+    origin: Int[np.ndarray, " particles"], batches: int
+) -> Int[np.ndarray, " batches"]:
+    """How many first draws the particles of each batch descend from, batch after batch; on the
+    host.
+    """
+    return np.array([len(np.unique(row)) for row in origin.reshape(batches, -1)])

@@ -24,8 +24,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.particles.genealogy import num_families
-from nestedvi.particles.weights import log_Z_hat, normalise, systematic
+from nestedvi.particles.weights import log_Z_hat, normalise, num_families, systematic
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import Population, SliceMove
 

@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.particles.genealogy import num_families
-from nestedvi.particles.weights import ess, log_Z_hat, two_groups
+from nestedvi.particles.weights import ess, log_Z_hat, num_families, two_groups
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population
 
