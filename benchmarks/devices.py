@@ -3,7 +3,9 @@
 Run as: python benchmarks/devices.py --out results/devices. One and two virtual devices, each with a
 core of its own, do the same work a device: `sample`'s batches, restarts, and level-parallel
 training of residual networks, 32 levels a device. Every round is a process of its own that is
-pinned to its cores. It writes weak-scaling.json and, from the measured level, on-paper.json.
+pinned to its cores. Beside them stand two processes at the same time that know nothing of each
+other, one device each: what the two cores can do at most, since they share memory. It writes
+weak-scaling.json and, from the measured level, on-paper.json.
 """
 
 import argparse
@@ -98,7 +100,9 @@ def restarts(num_devices: int, size: float) -> tuple[Callable[[], Any], int]:
 
 
 def levels(num_devices: int, size: float) -> tuple[Callable[[], Any], int]:
-    """32 levels a device, the first one among them; four steps a call."""
+    """32 levels a device, the first one among them; twenty steps a call, where `fit` makes up to
+    512.
+    """
     import jax
 
     import nestedvi as nvi
@@ -106,7 +110,7 @@ def levels(num_devices: int, size: float) -> tuple[Callable[[], Any], int]:
     num = LEVELS_PER_DEVICE * num_devices
     sampler = build(jax.random.key(0), num, dim=32, hidden=int(512 * size))
     mesh = nvi.devices.mesh(levels=num_devices)
-    return _steps(sampler, "level-parallel", None, mesh, 4), 4 * num
+    return _steps(sampler, "level-parallel", None, mesh, 20), 20 * num
 
 
 def _steps(
@@ -172,33 +176,48 @@ def cost_of_a_level(size: float) -> dict[str, float]:
     }
 
 
-def run_pinned(arguments: list[str], cores: list[int]) -> dict[str, Any]:
-    """This file in another process, with as many virtual devices as cores."""
-    flags = f"--xla_force_host_platform_device_count={len(cores)}"
-    done = subprocess.run(
-        [sys.executable, __file__, *arguments],
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def run_pinned(arguments: list[str], *groups: list[int]) -> list[dict[str, Any]]:
+    """This file in other processes at the same time, one for each group of cores, with as many
+    virtual devices as cores.
+    """
+    processes = []
+    for cores in groups:
+        flags = f"--xla_force_host_platform_device_count={len(cores)}"
+        process = subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+            preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+    printed = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        sys.exit("A measurement failed; its message is above.")
+    return [json.loads(text.splitlines()[-1]) for text in printed]
 
 
 def weak_scaling(options: argparse.Namespace, cores: list[int]) -> list[dict[str, Any]]:
-    """Rounds alternate between one and two devices; the quickest of each counts."""
+    """Rounds alternate between one device, two, and two processes; the quickest of each counts."""
     rows = []
+    first, second = cores
+    kinds = {"1": [[first]], "2": [cores], "apart": [[first], [second]]}
     for case in CASES:
-        rates: dict[int, list[float]] = {1: [], 2: []}
+        rates: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(options.rounds):
-            for num in rates:
-                measured = run_pinned(["--measure", case, *_passed_on(options)], cores[:num])
-                rates[num].append(measured["rate"])
-        one, two = max(rates[1]), max(rates[2])
-        rows.append({"case": case, "rate_1": one, "rate_2": two, "ratio": two / one})
-        rows[-1] |= {"rates_1": rates[1], "rates_2": rates[2]}
-        print(f"{case:10} {one:10.2f} a second on one device, {two:10.2f} on two: {two / one:.2f}")
+            for kind, groups in kinds.items():
+                measured = run_pinned(["--measure", case, *_passed_on(options)], *groups)
+                rates[kind].append(sum(one["rate"] for one in measured))
+        best = {kind: max(several) for kind, several in rates.items()}
+        row: dict[str, Any] = {"case": case}
+        row |= {f"rate_{kind}": rate for kind, rate in best.items()}
+        row |= {"ratio": best["2"] / best["1"], "ratio_apart": best["apart"] / best["1"]}
+        rows.append(row | {f"rates_{kind}": several for kind, several in rates.items()})
+        print(
+            f"{case:10} {best['1']:10.2f} a second on one device, {best['2']:10.2f} on two:"
+            f" {row['ratio']:.2f}; two processes apart {row['ratio_apart']:.2f}",
+            flush=True,
+        )
     return rows
 
 
@@ -225,7 +244,7 @@ def main() -> None:
         sys.exit("Two devices with a core each need two cores.")
     # On a machine with more, two cores that are apart do not share the first's hyperthread.
     cores = [cores[0], cores[len(cores) // 2]]
-    level = run_pinned(["--measure", "level", *_passed_on(options)], cores[:1])
+    (level,) = run_pinned(["--measure", "level", *_passed_on(options)], cores[:1])
     rows = weak_scaling(options, cores)
     write(Path(options.out), rows, level, options)
 

@@ -75,7 +75,7 @@ def _as_number(log_ratio: np.ndarray) -> np.ndarray:
 
 
 def draw_many_weighted(
-    key: Key, base: Base, target: AbstractDensity, num: int, mesh: Mesh | None = None
+    key: Key, base: AbstractSampleable, target: AbstractDensity, num: int, mesh: Mesh | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same from a base that much is drawn from. One accelerator draws and weights in one call:
     the host would take longer to draw than it takes to compile that.

@@ -6,6 +6,7 @@ sampling keeps, by k̂, and by the pilot. Anything else is left to the flexible 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,7 +16,7 @@ import scipy.special
 from jax.sharding import Mesh
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import Pullback, covariance_root
+from nestedvi.densities.affine import Pullback
 from nestedvi.densities.mixtures import ScaleMixture, StudentMixture
 from nestedvi.fitting.importance import (
     SHORT,
@@ -29,6 +30,7 @@ from nestedvi.fitting.importance import (
     weigh,
 )
 from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
+from nestedvi.fitting.richer import defended, richer_base, with_component
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, num_families, systematic
 from nestedvi.randomness import generator, split_on_host
@@ -53,12 +55,16 @@ _MATTERS = 0.01
 # More particles than this share that no mode explains are another part of the mass.
 _UNEXPLAINED = 0.05
 _REPAIRS = 4
+# Of a mixture that keeps this share, one of more components is tried: so many, or twice as many.
+_LEAST, _RICHER = 0.01, 4
 # Degrees of freedom of coordinates with tails of their own.
 _FREEDOMS = (1, 2, 4)
 _BATCHES = 10
 # Fresh draws must keep this share of what the trial kept, with a k̂ below the second number; the
 # base is tried so many times.
 _KEPT, _KHAT_ALL, _TRIES = 0.5, 0.7, 2
+# From this k̂ on some of the draws have tails in each coordinate.
+_TAIL = 0.3
 # As many draws as bring the standard error of log Z down to this, in no more than so many calls and
 # draws a batch.
 _STDERR, _MOST_CALLS, _MOST_DRAWS = 0.003, 8, 65_536
@@ -115,7 +121,7 @@ class _Search:
                 base = base_at_modes(more, dtype)
             elif len(missed) > 2 * self.dim:
                 assert isinstance(trial.base, StudentMixture)
-                base = _with_component(trial.base, missed, len(missed) / len(particles))
+                base = with_component(trial.base, missed, len(missed) / len(particles))
             else:
                 break
         return trial
@@ -124,6 +130,15 @@ class _Search:
         """Independent coordinates with tails of several weights, at the modes."""
         for k, freedom in zip(keys, _FREEDOMS, strict=False):
             yield self.fit(k, products_at_modes(self.modes, freedom, jnp.result_type(float)))
+
+    def richer(self, keys: Sequence[Key], trial: Trial) -> Iterator[Trial]:
+        """More components than modes, where there is no neck that their draws could miss."""
+        if _is_even(self.pilot) and isinstance(trial.base, StudentMixture) and trial.share > _LEAST:
+            components = max(_RICHER, 2 * len(trial.base.means))
+            num = num_draws(self.dim)
+            base = richer_base(keys[0], trial.base, self.target, num=num, components=components)
+            self.values += num
+            yield self.fit(keys[1], base)
 
     def fit(self, key: Key, base: Base) -> Trial:
         trial = fit_base(key, base, self.target, num=num_draws(self.dim), good=_GOOD)
@@ -145,9 +160,10 @@ class _Search:
 
     def accepts(self, trial: Trial) -> bool:
         """Whether the draws' weights and the pilot have nothing against it."""
-        even = self.pilot is not None and self.pilot.stuck <= _EVEN
         share, khat_limit, short = (
-            (_EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS) if even else (_SHARE, _KHAT, _SHORT_MASS)
+            (_EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS)
+            if _is_even(self.pilot)
+            else (_SHARE, _KHAT, _SHORT_MASS)
         )
         good = trial.share > share and trial.khat < khat_limit and trial.short < short
         if not good or self.misses_a_mode(trial):
@@ -167,18 +183,25 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     """A base from modes; `target` is in coordinates where the search began with a width of about
     one.
     """
-    key_starts, *keys = split_on_host(key, _REPAIRS + 2 + len(_FREEDOMS))
+    key_starts, *keys = split_on_host(key, _REPAIRS + 2 + len(_FREEDOMS) + 2)
+    *keys, key_richer, key_fit = keys
     at = _Search(key_starts, target, dim, pilot)
     # With as many modes as are kept there are more: no mixture of them will do.
     if not at.modes.is_complete:
         return QuickBase(None, False, at.gradients, 0)
     trial = at.mixture(keys[len(_FREEDOMS) :])
     accepted = at.accepts(trial)
-    for other in () if accepted else at.products(keys):
+    others = chain(at.products(keys), at.richer((key_richer, key_fit), trial))
+    for other in () if accepted else others:
         if accepted := at.accepts(other):
             trial = other
             break
     return QuickBase(trial, accepted, at.gradients, at.values, at.modes.total_log_mass)
+
+
+def _is_even(pilot: Tempering | None) -> bool:
+    """Whether one step suits all of the pilot's particles."""
+    return pilot is not None and pilot.stuck <= _EVEN
 
 
 def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
@@ -212,24 +235,8 @@ def _with_particles(
         weights = [scipy.special.log_softmax(np.asarray(b.log_weights)) for b in (base, refined)]
         return eqx.tree_at(lambda b: b.log_weights, refined, jnp.asarray(np.logaddexp(*weights)))
     if len(far) > 2 * z.shape[1]:
-        return _with_component(base, far, len(far) / len(z))
+        return with_component(base, far, len(far) / len(z))
     return base
-
-
-def _with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
-    """The base and one Gaussian more, for particles that no mode explains."""
-    covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
-    root = covariance_root(covariance + 1e-6 * np.diag(np.diag(covariance)))
-    share = min(share, 0.9)
-    log_weights = scipy.special.log_softmax(np.asarray(base.log_weights)) + np.log1p(-share)
-    dtype = base.means.dtype
-    parts = (
-        np.concatenate([base.means, z.mean(axis=0)[None]]),
-        np.concatenate([base.roots, root[None]]),
-        np.append(log_weights, np.log(share)),
-    )
-    arrays = (jnp.asarray(part, dtype) for part in parts)
-    return StudentMixture(*arrays, tails=base.tails, freedom=base.freedom)
 
 
 def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:
@@ -260,13 +267,14 @@ def _draw_batches(
     key: Key, trial: Trial, target: Pullback, per_batch: int, mesh: Mesh | None
 ) -> _Drawn:
     num = num_draws(trial.base.means.shape[1])
+    base = trial.base if trial.khat < _TAIL else defended(trial.base)
     wanted = (1 / trial.share - 1) / _STDERR**2
     most = min(_MOST_CALLS, _MOST_DRAWS // num)
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, most))
     particles, log_Z, weights, origin, some = [], [], [], [], []
     for b, k in enumerate(split_on_host(key, _BATCHES)):
         key_picks, *keys = split_on_host(k, calls + 1)
-        drawn = [draw_many_weighted(one, trial.base, target, num, mesh) for one in keys]
+        drawn = [draw_many_weighted(one, base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
         particles.append(np.concatenate([z for z, _ in drawn])[picks])

@@ -1,0 +1,104 @@
+"""A mixture with more components than the density has modes: for a ridge that bends, for particles
+that no mode explains, for tails along single coordinates. It looks for no mode that is not known.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+
+from nestedvi._types import Key
+from nestedvi.densities.affine import covariance_root, whiten
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.densities.mixtures import Mixture, StudentMixture
+from nestedvi.densities.products import StudentProducts
+from nestedvi.fitting.importance import Base, draw_weighted, refit
+from nestedvi.particles.weights import normalise, systematic
+from nestedvi.randomness import generator, split_on_host
+
+__all__ = ["defended", "richer_base", "with_component"]
+
+# Draws that are picked by weight, for centres; rounds that move those; steps of expectation
+# maximisation before the base is drawn from.
+_PICKS, _ROUNDS, _STEPS = 4000, 15, 4
+# Components are so wide at first, in units of all draws: as wide as what they are to share.
+_WIDTH = 0.9
+# The share of the draws with tails in each coordinate, and their degrees of freedom.
+_DEFENCE, _FREEDOM = 0.1, 4
+
+
+def richer_base(
+    key: Key, base: StudentMixture, target: AbstractDensity, *, num: int, components: int
+) -> Base:
+    """`components` of them, around centres of `num` weighted draws from the base and fitted to the
+    draws.
+    """
+    key_draw, key_pick = split_on_host(key, 2)
+    rng = generator(key_pick)
+    z, log_ratio = draw_weighted(key_draw, base, target, num)
+    z = z.astype(np.float64)
+    # Single draws with very large weights are no centres.
+    w_bar = np.minimum(normalise(log_ratio), num**-0.5)
+    picks = z[systematic(rng.uniform(), w_bar / w_bar.sum(), _PICKS)]
+    mean, root, white = whiten(picks)
+    centres, share = _centres(rng, np.asarray(white), components)
+    dtype = base.means.dtype
+    richer: Base = StudentMixture(
+        jnp.asarray(mean + centres @ root.T, dtype),
+        jnp.asarray(np.repeat(_WIDTH * root[None], components, axis=0), dtype),
+        jnp.asarray(np.log(share), dtype),
+        tails=base.tails,
+        freedom=base.freedom,
+    )
+    for _ in range(_STEPS):
+        richer = refit(richer, z, log_ratio)
+    return richer
+
+
+def with_component(base: StudentMixture, z: np.ndarray, share: float) -> StudentMixture:
+    """The base and one Gaussian more, for particles that no mode explains: their share."""
+    covariance = np.cov(z.T).reshape(z.shape[1], z.shape[1]) * 1.2
+    root = covariance_root(covariance + 1e-6 * np.diag(np.diag(covariance)))
+    share = min(share, 0.9)
+    log_weights = scipy.special.log_softmax(np.asarray(base.log_weights)) + np.log1p(-share)
+    dtype = base.means.dtype
+    parts = (
+        np.concatenate([base.means, z.mean(axis=0)[None]]),
+        np.concatenate([base.roots, root[None]]),
+        np.append(log_weights, np.log(share)),
+    )
+    arrays = (jnp.asarray(part, dtype) for part in parts)
+    return StudentMixture(*arrays, tails=base.tails, freedom=base.freedom)
+
+
+def defended(base: Base) -> AbstractSampleable:
+    """With some draws whose coordinates have heavy tails, each its own.
+
+    A tail of the weights may be along single coordinates: in many dimensions a Student t of all
+    together has next to no draws there, and what was never drawn cannot be seen in weights.
+    """
+    if not isinstance(base, StudentMixture):
+        return base
+    scales = np.linalg.norm(np.asarray(base.roots, np.float64), axis=-1)
+    arrays = (base.means, jnp.asarray(scales, base.means.dtype), base.log_weights)
+    products = StudentProducts(*arrays, freedom=_FREEDOM)
+    return Mixture((base, products), np.log([1 - _DEFENCE, _DEFENCE]))
+
+
+def _centres(rng: np.random.Generator, u: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of `num` groups (k-means, from places that are far apart), and the share that each has."""
+    centres = u[rng.integers(len(u), size=1)]
+    for _ in range(num - 1):
+        nearest = _squares(u, centres).min(axis=1)
+        centres = np.vstack([centres, u[rng.choice(len(u), p=nearest / nearest.sum())]])
+    for _ in range(_ROUNDS):
+        group = _squares(u, centres).argmin(axis=1)
+        size = np.bincount(group, minlength=num)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, group, u)
+        centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+    share = size + 1.0
+    return centres, share / share.sum()
+
+
+def _squares(u: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return np.sum((u[:, None] - centres[None]) ** 2, axis=-1)
