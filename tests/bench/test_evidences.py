@@ -39,7 +39,7 @@ def asked(monkeypatch):
     """
     calls = []
 
-    def auto(name, data_dir, seed):
+    def auto(name, data_dir, seed, repeat):
         calls.append((name, "auto"))
         return {"log_Z": 2.0, "stderr": 0.03, "khat": 0.1, "diagnosis": []}
 
@@ -68,7 +68,7 @@ def asked(monkeypatch):
 
 def test_both_ways_are_kept_and_a_failure_is_a_sentence(tmp_path, asked):
     calls, _ = asked
-    config = EvidencesConfig(problems=("funnel", "ring"))
+    config = EvidencesConfig(problems=("funnel", "ring"), repeats=1)
     rows = bench_evidences(config, tmp_path)["rows"]
     assert [row["problem"] for row in rows] == ["funnel", "ring"]
     assert rows[1]["bridge"]["why"] == "FloatingPointError: NUTS was lost"
@@ -79,20 +79,48 @@ def test_both_ways_are_kept_and_a_failure_is_a_sentence(tmp_path, asked):
     before = len(calls)
     bench_evidences(config, tmp_path)
     assert calls[before:] == [("ring", "bridge")], "answers are read back, failures tried again"
-    bench_evidences(EvidencesConfig(problems=("funnel",), draws=200), tmp_path)
+    bench_evidences(EvidencesConfig(problems=("funnel",), draws=200, repeats=1), tmp_path)
     assert calls[before + 1 :] == [("funnel", "bridge")], "auto has no part in the bridge's draws"
 
 
 def test_a_run_without_time_keeps_what_was_there(tmp_path, asked):
     """A resumed run that begins nothing writes the same rows again."""
     _, too_late = asked
-    config = EvidencesConfig(problems=("funnel", "two-moons"))
+    config = EvidencesConfig(problems=("funnel", "two-moons"), repeats=1)
     too_late.append("two-moons")
     first = bench_evidences(config, tmp_path)["rows"]
     assert first[1]["auto"]["why"] == "not begun in the time given"
     too_late.append("funnel")
     assert bench_evidences(config, tmp_path)["rows"] == first
     assert json.loads((tmp_path / "evidences.json").read_text())["rows"][0]["auto"]["log_Z"] == 2
+
+
+def test_a_way_answers_until_its_error_is_small_enough(tmp_path, asked):
+    """.03 / √4 and .04 / √6 are the first below .017; what was kept counts when there is more."""
+    calls, _ = asked
+    few = EvidencesConfig(problems=("funnel",), stderr=0.017, repeats=3)
+    (row,) = bench_evidences(few, tmp_path)["rows"]
+    assert len(row["auto"]["answers"]) == len(row["bridge"]["answers"]) == 3
+    config = EvidencesConfig(problems=("funnel",), stderr=0.017)
+    (row,) = bench_evidences(config, tmp_path)["rows"]
+    assert [len(row[way]["answers"]) for way in ("auto", "bridge")] == [4, 6]
+    assert len(calls) == 10
+    np.testing.assert_allclose(row["auto"]["stderr"], 0.015)
+    np.testing.assert_allclose(row["bridge"]["log_Z"], 2.2)
+
+
+def test_answers_together_have_the_mean_of_their_Z_and_an_error_from_their_scatter():
+    near, far = ({"log_Z": x, "stderr": 0.01, "khat": k, "diagnosis": d} for x, k, d in NEAR_FAR)
+    row = bench.together([near, far])
+    np.testing.assert_allclose(row["log_Z"], np.log((1 + np.e) / 2))
+    # The standard error of the mean of 1 and e, over that mean.
+    np.testing.assert_allclose(row["stderr"], (np.e - 1) / (np.e + 1))
+    assert row["khat"] == 0.4 and row["diagnosis"] == ["A.", "B."]
+    assert row["answers"] == [[0.0, 0.01], [1.0, 0.01]]
+    np.testing.assert_allclose(bench.together([near, near])["stderr"], 0.01 / np.sqrt(2))
+
+
+NEAR_FAR = ((0.0, 0.4, ["A."]), (1.0, 0.2, ["A.", "B."]))
 
 
 def test_ways_that_were_stopped_say_so(monkeypatch, tmp_path):
@@ -125,7 +153,11 @@ def test_what_was_stopped_has_a_line():
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"problems": ("garch-garch11",)}, "Known: "), ({"draws": 10}, "hundred draws")],
+    [
+        ({"problems": ("garch-garch11",)}, "Known: "),
+        ({"draws": 10}, "hundred draws"),
+        ({"repeats": 0}, "repeats=0"),
+    ],
 )
 def test_what_is_wrong_is_said(given, said):
     """A posterior with an improper prior has no evidence."""

@@ -37,6 +37,7 @@ __all__ = [
     "bridge_log_Z",
     "errors_apart",
     "evidences_table",
+    "together",
 ]
 
 Row = dict[str, Any]
@@ -69,10 +70,15 @@ class EvidencesConfig:
     """Which problems (none: all posteriors with proper priors and all targets that need it), how
     many draws of NUTS in each of four chains, and how many seconds one way of one problem and all
     together may take.
+
+    A way answers again, with another seed each time, until the mean of its answers has the standard
+    error `stderr`, but not more than `repeats` times.
     """
 
     problems: tuple[str, ...] = ()
     draws: int = 10_000
+    stderr: float = 0.01
+    repeats: int = 10
     limit: float = 1200.0
     within: float = 7200.0
     seed: int = 0
@@ -83,6 +89,11 @@ class EvidencesConfig:
                 raise UnknownNameError("problem", name, (*PROPER, *TARGETS))
         if self.draws < 100:
             raise ValueError(f"NUTS needs a hundred draws or more; got {self.draws}.")
+        if self.repeats < 1 or not self.stderr > 0:
+            raise ValueError(
+                "A way answers once or more, up to a standard error above zero; got"
+                f" repeats={self.repeats} and stderr={self.stderr}."
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,8 +168,8 @@ def _by_bridge(name: str, data_dir: Path | None, seed: int, draws: int) -> Row:
         return bridge_log_Z(seed, lambda z: model.log_gamma(unravel(z)), np.asarray(flat), draws)
 
 
-def _by_auto(name: str, data_dir: Path | None, seed: int) -> Row:
-    key = cell_key(seed, name)
+def _by_auto(name: str, data_dir: Path | None, seed: int, repeat: int) -> Row:
+    key = jax.random.fold_in(cell_key(seed, name), repeat)
     with warnings.catch_warnings():
         # What `sample` warns of is in the posterior's diagnosis.
         warnings.simplefilter("ignore")
@@ -182,34 +193,82 @@ def _model_and_arguments(name: str, data_dir: Path | None) -> tuple[Any, tuple[A
     return entry.model, entry.arguments(load_data(entry.data, data_dir))
 
 
-def _content(name: str, way: str, config: EvidencesConfig) -> dict[str, Any]:
+def _content(name: str, way: str, config: EvidencesConfig, repeat: int) -> dict[str, Any]:
     """Everything that an answer depends on."""
-    content = {"problem": name, "way": way, "seed": config.seed}
+    content = {"problem": name, "way": way, "seed": config.seed, "repeat": repeat}
     return content | ({"draws": config.draws} if way == "bridge" else {})
 
 
 def _cell(
     name: str, way: str, config: EvidencesConfig, data_dir: Path | None, folder: Path, report: Any
 ) -> Row:
-    """One way's answer to a problem, computed or read back. Only answers are kept: what failed or
-    was stopped is tried again.
+    """One way's answers to a problem, computed or read back, as one. Only answers are kept: what
+    failed or was stopped is tried again.
     """
     jax.config.update("jax_platforms", "cpu")
+    rows: list[Row] = []
+    while not _is_enough(rows, config):
+        repeat = len(rows)
 
-    def compute(_: Path) -> tuple[Row, dict[str, np.ndarray]]:
-        began = time.perf_counter()
-        if way == "auto":
-            row = _by_auto(name, data_dir, config.seed)
-        else:
-            row = _by_bridge(name, data_dir, config.seed, config.draws)
-        row["seconds"] = time.perf_counter() - began
-        return row, {"log_Z": np.array(row["log_Z"])}
+        def compute(_: Path, repeat: int = repeat) -> tuple[Row, dict[str, np.ndarray]]:
+            began = time.perf_counter()
+            if way == "auto":
+                row = _by_auto(name, data_dir, config.seed, repeat)
+            else:
+                # Seeds of other problems and runs are small numbers.
+                row = _by_bridge(name, data_dir, config.seed + 1000 * repeat, config.draws)
+            row["seconds"] = time.perf_counter() - began
+            return row, {"log_Z": np.array(row["log_Z"])}
 
-    return run_cached(_cell_name(name, way), _content(name, way, config), folder, compute)[0]
+        content = _content(name, way, config, repeat)
+        rows.append(public(run_cached(_cell_name(name, way, repeat), content, folder, compute)[0]))
+    return together(rows)
 
 
-def _cell_name(name: str, way: str) -> str:
-    return f"evidence-{name}-{way}"
+def _is_enough(rows: Sequence[Row], config: EvidencesConfig) -> bool:
+    if not rows:
+        return False
+    return len(rows) >= config.repeats or together(rows)["stderr"] <= config.stderr
+
+
+def together(rows: Sequence[Row]) -> Row:
+    """Answers of one way with seeds of their own as one: the mean of Ẑ, with the standard error
+    that they state or their scatter, whichever is larger. Of what speaks against an answer all is
+    kept.
+    """
+    log_Z, stderr = (np.array([row[name] for row in rows]) for name in ("log_Z", "stderr"))
+    mean = float(np.logaddexp.reduce(log_Z) - np.log(len(rows)))
+    share = np.exp(log_Z - mean) / len(rows)
+    error = float(np.linalg.norm(share * stderr))
+    if len(rows) > 1:
+        error = max(error, float(np.std(share, ddof=1) * len(rows) ** 0.5))
+    combined: Row = {**rows[0], "log_Z": mean, "stderr": error}
+    for name in ("khat", "rhat"):
+        if name in combined:
+            combined[name] = max(row[name] for row in rows)
+    for name in ("seconds", "diverging"):
+        if name in combined:
+            combined[name] = sum(row[name] for row in rows)
+    if "diagnosis" in combined:
+        combined["diagnosis"] = list(dict.fromkeys(x for row in rows for x in row["diagnosis"]))
+    return {**combined, "answers": [[row["log_Z"], row["stderr"]] for row in rows]}
+
+
+def _known(name: str, way: str, config: EvidencesConfig, folder: Path) -> list[Row]:
+    """The answers of one way that are kept."""
+    rows: list[Row] = []
+    while not _is_enough(rows, config):
+        repeat = len(rows)
+        content = _content(name, way, config, repeat)
+        known = read_cached(_cell_name(name, way, repeat), content, folder)
+        if known is None:
+            break
+        rows.append(public(known[0]))
+    return rows
+
+
+def _cell_name(name: str, way: str, repeat: int) -> str:
+    return f"evidence-{name}-{way}-{repeat}"
 
 
 def evidences_table(rows: Sequence[Row]) -> str:
@@ -261,11 +320,13 @@ def bench_evidences(
     )
     # What is there already counts, also where time does not suffice for the rest.
     answers: dict[tuple[str, str], Row] = {}
-    for name, way in wanted:
-        known = read_cached(_cell_name(name, way), _content(name, way, config), cells)
-        if known is not None:
-            answers[name, way] = public(known[0])
-    left = {_cell_name(*each): each for each in wanted if each not in answers}
+    left: dict[str, tuple[str, str]] = {}
+    for each in wanted:
+        known = _known(*each, config, cells)
+        if known:
+            answers[each] = together(known)
+        if not _is_enough(known, config):
+            left[f"evidence-{'-'.join(each)}"] = each
 
     def write() -> dict[str, Any]:
         rows = [_row(name, answers) for name in config.names]
@@ -275,8 +336,11 @@ def bench_evidences(
         return content
 
     def ended(outcome: Outcome) -> None:
-        answers[left[outcome.name]] = _answer(outcome)
-        progress.skip(_minutes(*left[outcome.name]))
+        each = left[outcome.name]
+        # Of what was stopped or failed, the answers before count.
+        known = [] if outcome.state == "done" else _known(*each, config, cells)
+        answers[each] = together(known) if known else _answer(outcome)
+        progress.skip(_minutes(*each))
         write()
 
     with GridProgress(sum(_minutes(*each) for each in left.values()) or 1.0, console) as progress:

@@ -191,6 +191,13 @@ def evidences(
         ),
     ] = None,
     draws: Annotated[int | None, typer.Option(help="Draws of each of NUTS' four chains.")] = None,
+    stderr: Annotated[
+        float | None,
+        typer.Option(help="A way answers again until its mean has this standard error."),
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="The most answers of one way to one problem.")
+    ] = None,
     limit: Annotated[
         float | None, typer.Option(help="Seconds that one way of one problem may take.")
     ] = None,
@@ -211,7 +218,8 @@ def evidences(
     """
     from nestedvi.bench.evidences import EvidencesConfig, bench_evidences
 
-    sizes = given(draws=draws, limit=limit, within=within, seed=seed)
+    sizes = given(draws=draws, stderr=stderr, repeats=repeats)
+    sizes |= given(limit=limit, within=within, seed=seed)
     config = EvidencesConfig(**given(problems=names_in(problems)), **sizes)
     bench_evidences(config, out, data_dir=data_dir, jobs=jobs, console=err_console)
     _print_page(out, "evidences.md")

@@ -1,13 +1,15 @@
 """The thorough way of `auto`: a flexible base learned in rounds, then a frozen annealed sampler.
 
 Every round fits a base to the last runs' particles by forward KL and runs from it. Rounds end when
-importance sampling from the base keeps most of its draws. In many dimensions there are no rounds:
-the sampler starts from the base that it is given.
+importance sampling from the base keeps most of its draws. In many dimensions particles cannot feed
+a flexible family: there the base is a mixture at the modes with the particles' means and scatters.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -15,8 +17,9 @@ from jaxtyping import Float
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
-from nestedvi.densities.mixtures import Mixture
+from nestedvi.densities.mixtures import Mixture, StudentMixture
 from nestedvi.fitting.base import refit_base
+from nestedvi.fitting.importance import Base, in_powers_of_two, refit
 from nestedvi.inference.answer import (
     Answer,
     Cost,
@@ -46,8 +49,8 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 # Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
 _FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
-# cannot feed it.
-_FLEXIBLE_DIM = 64
+# cannot feed it. Then so many rounds of a plain one.
+_FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 2
 
 
 class Start(NamedTuple):
@@ -89,9 +92,13 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     stages.done(log_Z=run.log_Z_hat)
     # As many as every later run leaves, so that what is compiled for them serves here.
     data = [run.history[-_ROUND.extra - 1 :]]
-    for r, wide in enumerate(_WIDE if request.dim <= _FLEXIBLE_DIM else ()):
+    is_plain = request.dim > _FLEXIBLE_DIM
+    for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
         stages.begin(f"fit {r + 1}")
-        base = request.keep(f"fit {r + 1}", partial(_refit, keys[2 * r + 1], data, wide))
+        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide)
+        if is_plain:
+            fit = partial(_plain_base, start.quick, data)
+        base = request.keep(f"fit {r + 1}", fit)
         stages.begin(f"run {r + 1}")
         again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
         again = partial(again, step_size=run.step_size, **shares)
@@ -134,6 +141,21 @@ def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide:
         return jnp.asarray(z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2]))
 
     return refit_base(key, rows(~held), rows(held), wide=wide)
+
+
+def _plain_base(quick: QuickBase, data: list[Float[np.ndarray, "moves particles dim"]]) -> Base:
+    """The mixture at the modes, or one Gaussian, with means and scatters of the last runs'
+    particles; scatters shrink towards the curvature at the modes by as much as particles that were
+    held out ask for.
+    """
+    dim = data[-1].shape[2]
+    z = np.concatenate([history.reshape(-1, dim) for history in data]).astype(np.float64)
+    if quick.trial is None or not isinstance(quick.trial.base, StudentMixture):
+        base: Base = StudentMixture(z.mean(axis=0)[None], np.diag(z.std(axis=0))[None], np.zeros(1))
+    else:
+        base = quick.trial.base
+    base = in_powers_of_two(refit(base, z, np.zeros(len(z)), as_normal=True))
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
