@@ -42,7 +42,7 @@ _BATCHES, _LEVELS = 10, 25
 # many for each particle.
 _DRAWS = 16
 _FIRST = Plan(ess_share=0.7, moves=3, extra=2, draws=_DRAWS)
-_ROUND = Plan(ess_share=0.6, moves=2, extra=1, draws=_DRAWS)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.
 _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
@@ -148,14 +148,22 @@ def _plain_base(quick: QuickBase, data: list[Float[np.ndarray, "moves particles 
     particles; scatters shrink towards the curvature at the modes by as much as particles that were
     held out ask for.
     """
-    dim = data[-1].shape[2]
-    z = np.concatenate([history.reshape(-1, dim) for history in data]).astype(np.float64)
+    z = np.concatenate([_in_halves(history) for history in data]).astype(np.float64)
     if quick.trial is None or not isinstance(quick.trial.base, StudentMixture):
         base: Base = StudentMixture(z.mean(axis=0)[None], np.diag(z.std(axis=0))[None], np.zeros(1))
     else:
         base = quick.trial.base
     base = in_powers_of_two(refit(base, z, np.zeros(len(z)), as_normal=True))
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
+
+
+def _in_halves(history: Float[np.ndarray, "moves particles dim"]) -> np.ndarray:
+    """Rows of particles, every other one from the second half: a fit holds those out, and
+    neighbours, which share ancestors, stay together.
+    """
+    num = history.shape[1] // 2
+    halves = np.stack([history[:, :num], history[:, num : 2 * num]], axis=2)
+    return halves.reshape(-1, history.shape[2])
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
