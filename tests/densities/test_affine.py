@@ -16,6 +16,7 @@ from nestedvi.densities.affine import (
     Pullback,
     bulk_root,
     in_units_of,
+    shrunk_root,
     whiten,
 )
 from tests.helpers.draws import check_draws
@@ -96,6 +97,38 @@ def test_bulk_turns_with_the_particles(key):
     turn = jax.random.orthogonal(jax.random.key(1), 3)
     here, there = bulk_root(z), bulk_root(z @ turn.T)
     np.testing.assert_allclose(there @ there.T, turn @ here @ here.T @ turn.T, rtol=1e-3, atol=1e-4)
+
+
+def kl(root, covariance):
+    """KL(N(0, root rootᵀ) ‖ N(0, covariance)) both ways."""
+    there = np.linalg.solve(covariance, root @ root.T)
+    return 0.5 * (np.trace(there) + np.trace(np.linalg.inv(there)) - 2 * len(root))
+
+
+def test_few_particles_say_what_is_wide_and_no_more():
+    """150 particles in 100 dimensions, one direction ten times as wide as the others: the shrunk
+    covariance is near the true one, where the sample's is not. With few particles the metric of
+    moves is that one.
+    """
+    rng, dim = np.random.default_rng(3), 100
+    direction = rng.normal(size=dim)
+    direction /= np.linalg.norm(direction)
+    covariance = np.eye(dim) + 99.0 * np.outer(direction, direction)
+    z = rng.normal(size=(150, dim)) @ np.linalg.cholesky(covariance).T
+    assert kl(shrunk_root(z), covariance) < 20
+    assert kl(np.linalg.cholesky(np.cov(z.T)), covariance) > 100
+    np.testing.assert_allclose(bulk_root(z), shrunk_root(z))
+
+
+def test_a_shrunk_covariance_stays_near_a_root_that_is_right():
+    """Scales from 10⁻³ to 10³, turned: in their own coordinates there is nothing to learn."""
+    rng, dim = np.random.default_rng(5), 60
+    turn = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    covariance = turn @ np.diag(np.logspace(-6, 6, dim)) @ turn.T
+    root = np.linalg.cholesky(covariance)
+    z = 7.0 + rng.normal(size=(200, dim)) @ root.T
+    there = np.linalg.solve(root, shrunk_root(z, root))
+    assert kl(there, np.eye(dim)) < 5
 
 
 def test_whitened_data_have_unit_covariance(key):

@@ -10,7 +10,7 @@ from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import Mixture, StudentMixture
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.importance import draw_weighted, fit_base
-from nestedvi.fitting.richer import defended, richer_base, with_component
+from nestedvi.fitting.richer import around_particles, defended, richer_base, with_component
 from nestedvi.particles.weights import ess, khat
 
 
@@ -44,6 +44,25 @@ def test_particles_that_no_mode_explains_get_their_share():
     np.testing.assert_allclose(base.means[1], z.mean(axis=0), rtol=1e-6)
     covariance = np.asarray(base.roots[1] @ base.roots[1].T)
     np.testing.assert_allclose(covariance, 1.2 * np.cov(z.T), rtol=1e-3)
+
+
+def test_particles_give_each_component_its_mean_and_covariance(x64):
+    """Two groups of two thirds and one third; a component without particles keeps its shape."""
+    rng = np.random.default_rng(4)
+    z = np.concatenate([rng.normal(0.3, 2.0, (4000, 2)), rng.normal(20.0, 0.5, (2000, 2))])
+    z = rng.permutation(z)
+    means = jnp.array([[0.0, 0.0], [19.0, 21.0], [90.0, 90.0]])
+    base = around_particles(
+        StudentMixture(means, jnp.stack([jnp.eye(2)] * 3), jnp.zeros(3), tails=0.9, freedom=1), z
+    )
+    assert (base.tails, base.freedom) == (0.3, 5)
+    np.testing.assert_allclose(jax.nn.softmax(base.log_weights), [2 / 3, 1 / 3, 0], atol=1e-3)
+    np.testing.assert_allclose(base.means[:2], [[0.3, 0.3], [20.0, 20.0]], atol=5 * 2 / 4000**0.5)
+    scatters = np.asarray(base.roots @ jnp.swapaxes(base.roots, 1, 2))
+    np.testing.assert_allclose(scatters[0], 4.0 * np.eye(2), atol=0.4)
+    np.testing.assert_allclose(scatters[1], 0.25 * np.eye(2), atol=0.04)
+    np.testing.assert_allclose(scatters[2], np.eye(2), atol=1e-6)
+    np.testing.assert_allclose(base.means[2], 90.0)
 
 
 def test_a_defence_bounds_the_weights_of_a_tail_in_one_coordinate(x64):

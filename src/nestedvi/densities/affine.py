@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
@@ -29,13 +30,17 @@ __all__ = [
     "diagonal_map",
     "in_units_of",
     "lower_root",
+    "shrunk_root",
     "whiten",
 ]
 
 Vector = Float[Array, " dim"]
 Data = Float[np.ndarray, "data dim"] | Float[Array, "data dim"]
-# So many particles say enough about the shape of their bulk.
-_ENOUGH = 500
+# So many particles say enough about the shape of their bulk; with fewer for each dimension than the
+# second number their covariance is shrunk.
+_ENOUGH, _FEW = 500, 10
+# Particles are parted in so many runs of neighbours, which may share ancestors.
+_RUNS = 10
 
 
 class InverseMap(eqx.Module):
@@ -195,17 +200,38 @@ def whiten(z: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, root, scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
 
 
+def shrunk_root(z: Data, root: np.ndarray | None = None) -> np.ndarray:
+    """A lower root of the covariance of particles that are few for their dimension.
+
+    An eigenvalue of a sample is too large if it is large, and too small if it is small. So each is
+    replaced by the variance, along the eigenvector of one half of the particles, of the other half.
+    In the coordinates of `root`, a root of what the covariance is near, they are then near one;
+    unless it is given in units of the particles' standard deviations.
+    """
+    z = np.asarray(z, np.float64)
+    root = np.diag(z.std(axis=0) + 1e-20) if root is None else root
+    u = scipy.linalg.solve_triangular(root, (z - z.mean(axis=0)).T, lower=True).T
+    held_out = np.arange(len(u)) * _RUNS // len(u) % 2 == 0
+    _, half = np.linalg.eigh(u[~held_out].T @ u[~held_out])
+    values = np.mean((u[held_out] @ half) ** 2, axis=0)
+    values = scipy.optimize.isotonic_regression(values).x
+    _, vectors = np.linalg.eigh(u.T @ u)
+    return lower_root(np.sqrt(values + 1e-12), root @ vectors)
+
+
 def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
     """A root of the scatter matrix of the likeliest t distribution: the covariance's shape where
     most particles are; on the host, in double precision.
 
     The few that are far out count less, as a funnel's mouth should for steps that have to fit its
-    middle as well. Of fewer than ten particles a dimension it is in part the covariance's root.
+    middle as well. Of fewer than ten particles a dimension it is that of their shrunk covariance.
     """
+    if len(z) < _FEW * z.shape[1]:
+        return shrunk_root(z)
     _, root, u = whiten(z)
     dim = u.shape[1]
     # More particles say no more about a shape that is only a metric.
-    u = u[:: max(1, len(u) // max(_ENOUGH, 10 * dim))]
+    u = u[:: max(1, len(u) // max(_ENOUGH, _FEW * dim))]
     num, unit = len(u), np.eye(dim)
     centre, scatter = np.zeros(dim), unit
     for _ in range(iterations):
@@ -214,5 +240,4 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
         weight = (freedom + dim) / (freedom + square)
         centre = weight @ u / weight.sum()
         scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
-    trust = min(1.0, num / (10 * dim))
-    return root @ np.linalg.cholesky(trust * scatter + (1 - trust + 1e-6) * unit)
+    return root @ np.linalg.cholesky(scatter + 1e-6 * unit)

@@ -205,18 +205,15 @@ def _fit_component(
     return mean, covariance_root(t * scatter + (1 - t) * old)
 
 
-def refit(base: Base, z: np.ndarray, log_ratio: np.ndarray, *, as_normal: bool = False) -> Base:
-    """One step of expectation maximisation on weighted draws. With `as_normal` a mixture gets the
-    means and scatters of its draws, those of Gaussians, and keeps light tails: the likeliest
-    scatter under heavy tails is too narrow to draw from in many dimensions.
-    """
+def refit(base: Base, z: np.ndarray, log_ratio: np.ndarray) -> Base:
+    """One step of expectation maximisation on weighted draws."""
     # The largest weights are cut at the mean times √n: a fit must not follow single draws.
     w_bar = normalise(log_ratio)
     w_bar = np.minimum(w_bar, len(w_bar) ** -0.5)
     w_bar = w_bar / w_bar.sum()
     if isinstance(base, StudentProducts):
         return _refit_products(base, z, w_bar)
-    return _refit_mixture(base, z, w_bar, as_normal)
+    return _refit_mixture(base, z, w_bar)
 
 
 def _num_effective(part: np.ndarray, w_bar: np.ndarray) -> float:
@@ -245,9 +242,7 @@ def _refit_products(base: StudentProducts, z: np.ndarray, w_bar: np.ndarray) -> 
     return StudentProducts(*arrays, freedom=base.freedom)
 
 
-def _refit_mixture(
-    base: StudentMixture, z: np.ndarray, w_bar: np.ndarray, as_normal: bool
-) -> StudentMixture:
+def _refit_mixture(base: StudentMixture, z: np.ndarray, w_bar: np.ndarray) -> StudentMixture:
     """Means, scatters and weights, and the tails that suit the draws best.
 
     A component that few draws stand for keeps its shape; scatters shrink towards what they were by
@@ -258,11 +253,9 @@ def _refit_mixture(
     squares, log_det = squares_on_host(z, means, roots)
     log_weights = scipy.special.log_softmax(np.asarray(base.log_weights, np.float64)) - log_det
     tails, freedom = max(
-        _TAILS[:1] if as_normal else _TAILS,
-        key=lambda kind: _fit_of_tails(kind, squares, dim, log_weights, w_bar),
+        _TAILS, key=lambda kind: _fit_of_tails(kind, squares, dim, log_weights, w_bar)
     )
     share, pull = _radial(squares, dim, tails, freedom)
-    pull = np.ones_like(pull) if as_normal else pull
     share = scipy.special.softmax(log_weights + share, axis=1) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()

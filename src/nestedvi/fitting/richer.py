@@ -1,5 +1,6 @@
-"""A mixture with more components than the density has modes: for a ridge that bends, for particles
-that no mode explains, for tails along single coordinates. It looks for no mode that is not known.
+"""A mixture at the modes made richer: more components for a ridge that bends or for particles that
+no mode explains, tails along single coordinates, the shapes that particles have. It looks for no
+mode that is not known.
 """
 
 import jax.numpy as jnp
@@ -7,15 +8,15 @@ import numpy as np
 import scipy.special
 
 from nestedvi._types import Key
-from nestedvi.densities.affine import covariance_root, whiten
+from nestedvi.densities.affine import covariance_root, shrunk_root, whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.densities.mixtures import Mixture, StudentMixture
+from nestedvi.densities.mixtures import Mixture, StudentMixture, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.importance import Base, draw_weighted, refit
 from nestedvi.particles.weights import normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 
-__all__ = ["defended", "richer_base", "with_component"]
+__all__ = ["around_particles", "defended", "richer_base", "with_component"]
 
 # Draws that are picked by weight, for centres; rounds that move those; steps of expectation
 # maximisation before the base is drawn from.
@@ -68,6 +69,26 @@ def with_component(base: StudentMixture, z: np.ndarray, share: float) -> Student
     )
     arrays = (jnp.asarray(part, dtype) for part in parts)
     return StudentMixture(*arrays, tails=base.tails, freedom=base.freedom)
+
+
+def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:
+    """The mixture with the means and covariances of equally weighted particles, each of which
+    counts for the component that it is likeliest from; neighbours may share ancestors.
+
+    Tails are light: under heavy ones the likeliest scatter is too narrow to draw from in many
+    dimensions. A component with fewer particles than coordinates keeps its place and shape.
+    """
+    z = np.asarray(z, np.float64)
+    means, roots = (np.array(x, np.float64) for x in (base.means, base.roots))
+    squares, log_det = squares_on_host(z, means, roots)
+    group = np.argmax(np.asarray(base.log_weights) - log_det - 0.5 * squares, axis=1)
+    for m in range(len(means)):
+        rows = z[group == m]
+        if len(rows) > z.shape[1]:
+            means[m], roots[m] = rows.mean(axis=0), shrunk_root(rows, roots[m])
+    log_weights = np.log(np.bincount(group, minlength=len(means)) + 1.0)
+    arrays = (jnp.asarray(part, base.means.dtype) for part in (means, roots, log_weights))
+    return StudentMixture(*arrays)
 
 
 def defended(base: Base) -> AbstractSampleable:

@@ -19,7 +19,8 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, StudentMixture
 from nestedvi.fitting.base import refit_base
-from nestedvi.fitting.importance import Base, in_powers_of_two, refit
+from nestedvi.fitting.importance import in_powers_of_two
+from nestedvi.fitting.richer import around_particles
 from nestedvi.inference.answer import (
     Answer,
     Cost,
@@ -143,27 +144,20 @@ def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide:
     return refit_base(key, rows(~held), rows(held), wide=wide)
 
 
-def _plain_base(quick: QuickBase, data: list[Float[np.ndarray, "moves particles dim"]]) -> Base:
-    """The mixture at the modes, or one Gaussian, with means and scatters of the last runs'
-    particles; scatters shrink towards the curvature at the modes by as much as particles that were
-    held out ask for.
+def _plain_base(
+    quick: QuickBase, data: list[Float[np.ndarray, "moves particles dim"]]
+) -> StudentMixture:
+    """The mixture at the modes, or one Gaussian, with means and covariances of the last runs'
+    particles.
     """
-    z = np.concatenate([_in_halves(history) for history in data]).astype(np.float64)
+    z = np.concatenate(data).swapaxes(0, 1).reshape(-1, data[-1].shape[2])
     if quick.trial is None or not isinstance(quick.trial.base, StudentMixture):
-        base: Base = StudentMixture(z.mean(axis=0)[None], np.diag(z.std(axis=0))[None], np.zeros(1))
+        spread = np.diag(z.std(axis=0, dtype=np.float64))
+        base = StudentMixture(z.mean(axis=0)[None], spread[None], np.zeros(1))
     else:
         base = quick.trial.base
-    base = in_powers_of_two(refit(base, z, np.zeros(len(z)), as_normal=True))
+    base = in_powers_of_two(around_particles(base, z))  # type: ignore[assignment]
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
-
-
-def _in_halves(history: Float[np.ndarray, "moves particles dim"]) -> np.ndarray:
-    """Rows of particles, every other one from the second half: a fit holds those out, and
-    neighbours, which share ancestors, stay together.
-    """
-    num = history.shape[1] // 2
-    halves = np.stack([history[:, :num], history[:, num : 2 * num]], axis=2)
-    return halves.reshape(-1, history.shape[2])
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
