@@ -51,7 +51,7 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 _FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
 # cannot feed it. Then so many rounds of a plain one.
-_FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 2
+_FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
 
 
 class Start(NamedTuple):
