@@ -88,5 +88,11 @@ def test_means_and_what_the_ess_is_worth():
     assert ess_ratios(rows)[0] == pytest.approx(1.0, rel=0.2)
     assert ess_ratios([run(400.0) for _ in range(500)])[0] == pytest.approx(4.0, rel=0.2)
     assert ess_ratios(rows[:3]).size == 0
-    coverage = summarise_campaign(rows)["all"]["mean_coverage"]
+    total = summarise_campaign(rows)["all"]
+    assert (total["ess_targets"], total["ess_targets_within_1.5"]) == (1, 1.0)
+    far = summarise_campaign([run(400.0) for _ in range(500)])["all"]
+    assert (far["ess_targets"], far["ess_targets_within_1.5"]) == (1, 0.0)
+    few = summarise_campaign(rows[:10])["all"]
+    assert (few["ess_targets"], few["ess_targets_within_1.5"]) == (0, None)
+    coverage = total["mean_coverage"]
     assert coverage["within_1"] == pytest.approx(0.683, abs=0.06)

@@ -32,7 +32,11 @@ def _totals(summary: dict[str, Any]) -> list[str]:
         ("refused rightly", lambda t: str(t["refused_rightly"])),
         ("log Z within 1 / 2 / 3 standard errors", lambda t: _coverage(t["log_Z_coverage"])),
         ("means within 1 / 2 / 3 standard errors", lambda t: _coverage(t["mean_coverage"])),
-        ("ESS within a factor of 1.5", lambda t: _share(t["ess_ratio_within_1.5"])),
+        ("ESS of a coordinate within a factor of 1.5", lambda t: _share(t["ess_ratio_within_1.5"])),
+        (
+            "ESS of a target within it, of twenty runs or more",
+            lambda t: f"{_share(t['ess_targets_within_1.5'])} of {t['ess_targets']}",
+        ),
     )
     for name, cell in rows:
         lines.append(f"| {name} | {' | '.join(cell(column) for column in columns.values())} |")
@@ -76,7 +80,7 @@ def campaign_table(result: dict[str, Any]) -> str:
             "A failure is an error of log Z above max(0.1, 4 standard errors); it is silent if the"
             " diagnosis is empty. Coverage and ESS are of answers without a diagnosis. The ESS"
             " ratio is the ESS that is reported over the one that the spread of the means between"
-            " runs shows. Seconds: the median run, on one core."
+            " runs shows, a mean over coordinates. Seconds: the median run, on one core."
         ),
     ]
     skipped = sorted({row["target"] for row in result["runs"] if "skipped" in row})

@@ -15,7 +15,9 @@ __all__ = ["failed", "failed_silently", "summarise_campaign", "summarise_target"
 Row = dict[str, Any]
 _LEAST, _ERRORS = 0.1, 4.0
 _COVERAGES = (1, 2, 3)
-_WITHIN = 1.5
+# Of fewer runs than the second number the spread of a mean says little of an ESS: of seven, half
+# would be off by the factor that the first number is.
+_WITHIN, _MANY_RUNS = 1.5, 20
 
 
 def answered(row: Row) -> bool:
@@ -121,9 +123,13 @@ def summarise_target(rows: Sequence[Row]) -> Row:
         "silent": sum(map(failed_silently, rows)),
         "warned_good": sum(map(warned_wrongly, rows)),
         "refused": sum("refused" in row for row in rows),
-        "ess_ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios.size else None,
+        "ess_ratio": _mean_ratio(ratios) if ratios.size else None,
         "seconds": float(np.median([row["seconds"] for row in rows if "seconds" in row] or [0.0])),
     }
+
+
+def _mean_ratio(ratios: np.ndarray) -> float:
+    return float(np.exp(np.mean(np.log(ratios))))
 
 
 def summarise_campaign(rows: Sequence[Row]) -> dict[str, Any]:
@@ -141,9 +147,13 @@ def summarise_campaign(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _totals(rows: Sequence[Row]) -> dict[str, Any]:
     good = [row for row in rows if answered(row) and not failed(row)]
-    ratios = []
+    ratios, of_cells = [], []
     for cell in {(row["target"], row["method"]) for row in rows}:
-        ratios += list(ess_ratios([r for r in rows if (r["target"], r["method"]) == cell]))
+        own = [row for row in rows if (row["target"], row["method"]) == cell]
+        of_coordinates = ess_ratios(own)
+        ratios += list(of_coordinates)
+        if len(own) >= _MANY_RUNS and of_coordinates.size:
+            of_cells.append(_mean_ratio(of_coordinates))
     return {
         "targets": len({row["target"] for row in rows if "skipped" not in row}),
         "runs": sum("skipped" not in row for row in rows),
@@ -157,7 +167,11 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
         "log_Z_coverage": _coverage(log_Z_scores(rows)),
         "mean_coverage": _coverage(mean_scores(rows)),
         "ess_ratios": len(ratios),
-        "ess_ratio_within_1.5": (
-            float(np.mean([1 / _WITHIN <= r <= _WITHIN for r in ratios])) if ratios else None
-        ),
+        "ess_ratio_within_1.5": _share_within(ratios),
+        "ess_targets": len(of_cells),
+        "ess_targets_within_1.5": _share_within(of_cells),
     }
+
+
+def _share_within(ratios: Sequence[float]) -> float | None:
+    return float(np.mean([1 / _WITHIN <= r <= _WITHIN for r in ratios])) if ratios else None
