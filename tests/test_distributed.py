@@ -65,11 +65,12 @@ def close(one, two):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
 
 
-def test_one_process_goes_on_where_two_stopped(tmp_path, compiled_once):
-    """Two processes train levels, one device each, and write a checkpoint from both. What they
-    recorded is the first half of what one records, which then does the other half.
+@pytest.mark.parametrize("num", [2, 4])
+def test_one_process_goes_on_where_several_stopped(num, tmp_path, compiled_once):
+    """Processes train levels and particles, one device each, and write a checkpoint from all. What
+    they recorded is the first half of what one records, which then does the other half.
     """
-    half, never_stopped = together(2, "some", tmp_path), train(None, 6)
+    half, never_stopped = together(num, "some", tmp_path), train(None, 6)
     for a, b in zip(half[-4:], never_stopped[-4:], strict=True):
         close([a], [b[:3]])
     close(train(tmp_path / "checkpoint", 6), never_stopped)

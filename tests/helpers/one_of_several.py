@@ -32,8 +32,11 @@ def train(folder, num_steps, devices=None, **options):
 
 
 def some(folder):
-    """Half of a training. Two devices, because the sampler has two levels after the first."""
-    keep(folder, train(folder / "checkpoint", 3, jax.devices()[:: jax.device_count() // 2]))
+    """Half of a training. Two devices along levels, since the sampler has two levels after the
+    first; more share particles.
+    """
+    mesh = nvi.devices.mesh(levels=2, particles=jax.device_count() // 2)
+    keep(folder, train(folder / "checkpoint", 3, mesh))
 
 
 def every(folder):
