@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-import scipy.optimize
 from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
@@ -208,13 +207,16 @@ def shrunk_root(z: Data, root: np.ndarray | None = None) -> np.ndarray:
     In the coordinates of `root`, a root of what the covariance is near, they are then near one;
     unless it is given in units of the particles' standard deviations.
     """
+    # Importing nestedvi does not import it, and few posteriors need it.
+    from scipy.optimize import isotonic_regression
+
     z = np.asarray(z, np.float64)
     root = np.diag(z.std(axis=0) + 1e-20) if root is None else root
     u = scipy.linalg.solve_triangular(root, (z - z.mean(axis=0)).T, lower=True).T
     held_out = np.arange(len(u)) * _RUNS // len(u) % 2 == 0
     _, half = np.linalg.eigh(u[~held_out].T @ u[~held_out])
     values = np.mean((u[held_out] @ half) ** 2, axis=0)
-    values = scipy.optimize.isotonic_regression(values).x
+    values = isotonic_regression(values).x
     _, vectors = np.linalg.eigh(u.T @ u)
     return lower_root(np.sqrt(values + 1e-12), root @ vectors)
 
