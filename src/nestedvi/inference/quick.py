@@ -32,7 +32,15 @@ from nestedvi.fitting.importance import (
 from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
 from nestedvi.fitting.richer import defended, richer_base, with_component
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
-from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, num_families, systematic
+from nestedvi.particles.weights import (
+    beyond_largest,
+    ess,
+    khat,
+    log_Z_hat,
+    normalise,
+    num_families,
+    systematic,
+)
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Tempering
 
@@ -317,7 +325,7 @@ def answer_by_importance(
     else:
         return None
     # Draws are independent: their weights say the error better than ten batches do.
-    stderr = np.sqrt((1 / share - 1) / len(log_w))
+    stderr = np.hypot(np.sqrt((1 / share - 1) / len(log_w)), beyond_largest(log_w))
     ancestors = num_families(drawn.origin, _BATCHES)
     return Answer(
         np.asarray(target.map(jnp.asarray(drawn.particles[:num_particles]))),

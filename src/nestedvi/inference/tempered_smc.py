@@ -41,7 +41,7 @@ from nestedvi.inference.answer import (
     weight_curve,
 )
 from nestedvi.inference.search import search
-from nestedvi.particles.weights import ess, khat, log_Z_hat_stderr
+from nestedvi.particles.weights import beyond_largest, ess, khat, log_Z_hat_stderr
 from nestedvi.progress import Stages
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.nested_sampling import NestedPlan, nested_sampling
@@ -292,13 +292,14 @@ def answer_from_followed(run: Tempering, target: Pullback, num_particles: int) -
     """Batches that followed a tuned run as one answer in the density's own coordinates."""
     log_Z, stderr = log_Z_hat_stderr(run.log_Z_hats)
     z = target.map(jnp.asarray(run.z[:num_particles]))
+    tail = max(beyond_largest(w.reshape(-1)) for w in (run.drawn_log_w, run.log_w))
     return Answer(
         z,
         run.log_w.reshape(-1)[:num_particles],
         float(log_Z),
         # Batches may agree by chance: they are not believed to be closer than their own weights
-        # make likely.
-        max(float(stderr), run.log_Z_variance**0.5),
+        # make likely, nor to have seen all of a tail.
+        float(np.hypot(max(float(stderr), run.log_Z_variance**0.5), tail)),
         num_batches=len(run.log_w),
         num_ancestors=int(run.origins.sum()),
         drawn_log_w=run.drawn_log_w,

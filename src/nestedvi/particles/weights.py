@@ -1,5 +1,6 @@
 """Weights in log space: normalised weights, effective sample size, log Ẑ and their standard errors,
-Pareto k̂; indices that are drawn in proportion to weights, and how many draws they leave.
+Pareto k̂, and what its tail holds beyond the largest weight; indices that are drawn in proportion
+to weights, and how many draws they leave.
 
 Functions of log weights act on the last axis. Arrays of JAX are computed with by JAX; arrays of
 NumPy by NumPy, for loops on the host that have nothing to compile.
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from nestedvi._types import LogWeights, Scalar, Uniforms, Weights
 
 __all__ = [
+    "beyond_largest",
     "ess",
     "inverse_cdf",
     "khat",
@@ -32,6 +34,8 @@ __all__ = [
 
 # The largest of n draws varies: a third of its usual size is n^-.15 for a thousand draws.
 _MARGIN = 0.15
+# A shape of one has no mean.
+_HEAVIEST = 0.9
 # Of two groups the lower must have the first share, or it is a tail; the higher may be as small as
 # the second, and so many.
 _LOWER_SHARE, _HIGHER_SHARE, _FEWEST = 0.05, 0.005, 3
@@ -195,6 +199,17 @@ def systematic(u: Scalar | float, w_bar: Weights | np.ndarray, num: int) -> Any:
     come in order. Weights of NumPy give indices of NumPy.
     """
     return inverse_cdf((library_of(w_bar).arange(num) + u) / num, w_bar)
+
+
+def beyond_largest(log_w: LogWeights | np.ndarray) -> float:
+    """The share of Ẑ that weights larger than any of these would add, if the tail has the shape k̂.
+
+    One draw in as many as there are is beyond the largest weight, and then of the size
+    w_max / (1 − k̂). Light tails have next to nothing there. Where a proposal covers a part of the
+    target badly this is more than the spread of the weights, which has seen none of it.
+    """
+    shape = float(np.clip(np.nan_to_num(khat(log_w), neginf=0.0), 0.0, _HEAVIEST))
+    return float(np.max(normalise(log_w))) / (1 - shape)
 
 
 def num_families(
