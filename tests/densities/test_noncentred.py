@@ -9,10 +9,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax.flatten_util import ravel_pytree
+from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
 import nestedvi as nvi
-from nestedvi.errors import UnknownNameError
+from nestedvi.errors import ModelError, UnknownNameError
 
 Y = np.array([2.0, -1.0, 0.5])
 
@@ -47,6 +48,40 @@ def masked(y):
     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
 
 
+def masked_events(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    rows = dist.Normal(0.0, tau).expand([3]).mask(np.array([True, True, False]))
+    numpyro.sample("y", dist.Normal(numpyro.sample("x", rows.to_event(1)), 1.0), obs=y)
+
+
+def several(y):
+    """A shape of samples, which NumPyro's reparameterisation would lose."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    x = numpyro.sample("x", dist.Normal(0.0, tau), sample_shape=(3,))
+    numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+
+def counted_twice(y):
+    """log p(x | τ) times two: not the density of ε times two and a Jacobian."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    with handlers.scale(scale=2.0):
+        x = numpyro.sample("x", dist.Normal(0.0, tau))
+    numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+
+def scoped(y):
+    with handlers.scope(prefix="part"):
+        groups(y)
+
+
+def directed(y):
+    """A latent site without coordinates, beside one whose scale is another site."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    numpyro.sample("x", dist.Normal(0.0, tau))
+    numpyro.sample("way", dist.ProjectedNormal(jnp.array([1.0, 0.0])))
+    numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+
 def walk(y):
     tau = numpyro.sample("tau", dist.HalfNormal(1.0))
 
@@ -72,6 +107,10 @@ def bounded(y):
         (chain, ("x0", "x1", "x2")),
         (vague, ("b",)),
         (masked, ()),
+        (masked_events, ()),
+        (several, ()),
+        (counted_twice, ()),
+        (scoped, ()),
         (walk, ()),
         (bounded, ()),
     ],
@@ -116,6 +155,11 @@ def test_the_user_sees_the_model_s_own_sites():
     np.testing.assert_allclose(sites["theta"], expected, rtol=1e-6)
     draws = moved.prior_draws(jax.random.key(0), 1000)["theta_decentered"]
     assert draws.shape == (1000, 3) and abs(float(jnp.std(draws)) - 1) < 4 / (2 * 3000) ** 0.5
+
+
+def test_a_run_that_fails_near_the_origin_is_no_error_of_its_own():
+    with pytest.raises(ModelError, match="'way' has the support"):
+        nvi.NumpyroModel(directed, (Y,))
 
 
 def test_a_site_that_is_no_hierarchy_is_refused():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.particles.weights import num_families
+from nestedvi.particles.weights import beyond_largest, num_families, relative_variance
 from tests.helpers.properties import given, settings, st
 
 CHECKED = settings(max_examples=100, deadline=None, derandomize=True)
@@ -137,6 +137,30 @@ def test_khat_of_degenerate_weights():
         )
     # One weight above all is a tail, however alike the others are.
     assert nvi.khat(np.append(batches, 20.0)) > 0.7
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.4])
+def test_what_a_pareto_tail_has_beyond_the_largest_weight(shape):
+    """Of w = U^-k the share of the mean that is above m is m^(1 − 1/k). Over many samples the
+    median of the estimate is that of the truth, up to what k̂ does not know.
+    """
+    rng, num = np.random.default_rng(6), 4000
+    log_w = -shape * np.log(rng.uniform(size=(200, num)))
+    true = np.exp((1 - 1 / shape) * log_w.max(axis=1))
+    said = np.array([beyond_largest(row) for row in log_w])
+    assert 0.5 < np.median(said) / np.median(true) < 2
+
+
+def test_light_tails_have_nothing_there():
+    assert beyond_largest(np.zeros(1000)) == 0.0
+    bounded = np.log(np.random.default_rng(7).uniform(size=4000))
+    assert beyond_largest(bounded) < 1e-3
+
+
+def test_the_variance_of_a_mean_over_its_square():
+    """Of weights 1 and 3: the mean is 2, the variance 1, and there are two of them."""
+    np.testing.assert_allclose(relative_variance(np.log([1.0, 3.0])), 1 / 4 / 2)
+    assert relative_variance(np.full(5, -np.inf)) == 0.8
 
 
 def test_families_are_counted_batch_by_batch():

@@ -204,8 +204,8 @@ def shrunk_root(z: Data, root: np.ndarray | None = None) -> np.ndarray:
 
     An eigenvalue of a sample is too large if it is large, and too small if it is small. So each is
     replaced by the variance, along the eigenvector of one half of the particles, of the other half.
-    In the coordinates of `root`, a root of what the covariance is near, they are then near one;
-    unless it is given in units of the particles' standard deviations.
+    This is done in the coordinates of `root`, a root of what the covariance is near; without one,
+    in units of the particles' standard deviations.
     """
     # Importing nestedvi does not import it, and few posteriors need it.
     from scipy.optimize import isotonic_regression

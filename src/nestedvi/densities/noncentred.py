@@ -12,10 +12,17 @@ from typing import Any
 
 import numpy as np
 from numpyro import handlers
-from numpyro.distributions import Cauchy, Laplace, Logistic, Normal, StudentT
+from numpyro.distributions import (
+    Cauchy,
+    Laplace,
+    Logistic,
+    MaskedDistribution,
+    Normal,
+    StudentT,
+)
 from numpyro.infer.reparam import LocScaleReparam
 
-from nestedvi.densities.model_calls import core, mask_of
+from nestedvi.densities.model_calls import core
 
 __all__ = ["hierarchical_sites", "in_standard_units", "standard_site"]
 
@@ -29,30 +36,59 @@ def standard_site(name: str) -> str:
     return f"{name}_decentered"
 
 
-def hierarchical_sites(run: Run, run_again: Callable[[], Run]) -> tuple[str, ...]:
+def hierarchical_sites(
+    run: Run, run_again: Callable[[], Run], run_moved: Callable[[tuple[str, ...]], Run]
+) -> tuple[str, ...]:
     """Latent sites of a location-scale family whose scale differs between two runs of the model
-    with other values of its latent sites, so that it depends on them.
+    with other values of its latent sites, so that it depends on them; and that a run with such
+    sites in standard units has, each in the shape that it had. None of them where a run fails.
     """
-    names = [name for name, site in run.items() if _can_be_moved(name, site, run)]
-    other = run_again() if names else {}
+    names = tuple(name for name, site in run.items() if _can_be_moved(name, site, run))
+    if not names:
+        return ()
+    try:
+        again = run_again()
+        names = tuple(
+            name
+            for name in names
+            if name in again and not np.array_equal(_scale(run[name]), _scale(again[name]))
+        )
+        moved = run_moved(names) if names else {}
+    except Exception:  # a model may raise anything at values that it was not written for
+        return ()
     return tuple(
         name
         for name in names
-        if name in other
-        and not np.array_equal(core(run[name]["fn"]).scale, core(other[name]["fn"]).scale)
+        if standard_site(name) in moved
+        and np.shape(moved[standard_site(name)]["value"]) == np.shape(run[name]["value"])
     )
+
+
+def _scale(site: Mapping[str, Any]) -> Any:
+    return core(site["fn"]).scale
 
 
 def _can_be_moved(name: str, site: Mapping[str, Any], run: Run) -> bool:
-    """Sites under a mask and inside of a scan stay as they are."""
+    """Sites under a mask, inside of a scan, whose density counts more than once, or with a shape
+    of samples stay as they are.
+    """
     return (
         site["type"] == "sample"
         and not site["is_observed"]
-        and isinstance(core(site["fn"]), _FAMILIES)
-        and mask_of(site["fn"]) is True
+        and type(core(site["fn"])) in _FAMILIES
+        and not _is_masked(site["fn"])
+        and site["scale"] is None
+        and not site["kwargs"].get("sample_shape")
         and "_scan_current_index" not in site["infer"]
         and standard_site(name) not in run
     )
+
+
+def _is_masked(fn: Any) -> bool:
+    """In any of its layers."""
+    while not isinstance(fn, MaskedDistribution) and hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, MaskedDistribution)
 
 
 def in_standard_units(model: Callable, sites: tuple[str, ...]) -> Callable:

@@ -121,12 +121,12 @@ class NumpyroModel(AbstractDensity):
         latent_sites(trace, self.name)
         # Near the origin: draws of a vague prior are infinite more than once.
         near = partial(_quiet_trace, jax.random.key(_TRIES), model, arguments, is_drawn)
-        self.hierarchical = hierarchical_sites(trace, near)
+        self.hierarchical = hierarchical_sites(trace, near, partial(_moved, model, arguments))
         self.noncentred = _checked_sites(noncentred, self.hierarchical, self.name)
         self._made_of = partial(tuple, (model, *arguments))
         if self.noncentred:
+            trace = _moved(model, arguments, self.noncentred)
             model = in_standard_units(model, self.noncentred)
-            trace = _quiet_trace(jax.random.key(0), model, arguments)
         latent = latent_of(trace)
         self.remarks = check_observations(trace, arguments, self.name)
         unmasked = _without_effect(model, arguments, latent)
@@ -290,6 +290,11 @@ def _quiet_trace(
     with warnings.catch_warnings(), validation_enabled(False):
         warnings.simplefilter("ignore", UserWarning)
         return _trace(key, model, *arguments, near or _has_no_draws)
+
+
+def _moved(model: Callable, arguments: Arguments, sites: tuple[str, ...]) -> dict[str, Any]:
+    """A run with `sites` in standard units."""
+    return _quiet_trace(jax.random.key(0), in_standard_units(model, sites), arguments)
 
 
 def _has_no_draws(site: Mapping[str, Any]) -> bool:

@@ -76,7 +76,7 @@ def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:
     counts for the component that it is likeliest from; neighbours may share ancestors.
 
     Tails are light: under heavy ones the likeliest scatter is too narrow to draw from in many
-    dimensions. A component with fewer particles than coordinates keeps its place and shape.
+    dimensions. A component with no more rows than coordinates keeps its place and shape.
     """
     z = np.asarray(z, np.float64)
     means, roots = (np.array(x, np.float64) for x in (base.means, base.roots))
@@ -87,7 +87,7 @@ def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:
         if len(rows) > z.shape[1]:
             means[m], roots[m] = rows.mean(axis=0), shrunk_root(rows, roots[m])
     log_weights = np.log(np.bincount(group, minlength=len(means)) + 1.0)
-    arrays = (jnp.asarray(part, base.means.dtype) for part in (means, roots, log_weights))
+    arrays = (jnp.asarray(x, jnp.result_type(float)) for x in (means, roots, log_weights))
     return StudentMixture(*arrays)
 
 
@@ -108,9 +108,10 @@ def defended(base: Base) -> AbstractSampleable:
 def _centres(rng: np.random.Generator, u: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
     """Of `num` groups (k-means, from places that are far apart), and the share that each has."""
     centres = u[rng.integers(len(u), size=1)]
+    nearest = _squares(u, centres)[:, 0]
     for _ in range(num - 1):
-        nearest = _squares(u, centres).min(axis=1)
         centres = np.vstack([centres, u[rng.choice(len(u), p=nearest / nearest.sum())]])
+        nearest = np.minimum(nearest, _squares(u, centres[-1:])[:, 0])
     for _ in range(_ROUNDS):
         group = _squares(u, centres).argmin(axis=1)
         size = np.bincount(group, minlength=num)
@@ -122,4 +123,5 @@ def _centres(rng: np.random.Generator, u: np.ndarray, num: int) -> tuple[np.ndar
 
 
 def _squares(u: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    return np.sum((u[:, None] - centres[None]) ** 2, axis=-1)
+    squares = np.sum(u**2, axis=1)[:, None] - 2 * u @ centres.T + np.sum(centres**2, axis=1)
+    return np.maximum(squares, 0.0)

@@ -24,7 +24,7 @@ from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.fitting.importance import in_powers_of_two
 from nestedvi.inference.answer import Answer, Request, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
-from nestedvi.inference.quick import QuickBase, answer_by_importance, quick_base
+from nestedvi.inference.quick import QuickBase, answer_by_importance, num_draws, quick_base
 from nestedvi.inference.search import first_coordinates, search
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
@@ -35,8 +35,8 @@ __all__ = ["answer_auto"]
 # A pilot from a wide base is worth its moves up to this dimension; of so many particles.
 _PILOT_DIM, _PILOT_PARTICLES = 64, 500
 # The user's own coordinates are gone on with where importance sampling keeps so many times as many
-# of its draws as in others.
-_BETTER = 2.0
+# of its draws as in others, and log Ẑ is not below by more than this and four errors.
+_BETTER, _BELOW = 2.0, 0.1
 _PILOT = Plan(ess_share=0.7, moves=3, extra=1, draws=16)
 
 
@@ -67,7 +67,9 @@ def answer_auto(key: Key, request: Request) -> Answer:
     with Stages(request.progress) as stages:
         first = (keys, own) if other is None else (split_on_host(key_other, 3), other)
         look = _look(*first, stages)
-        if look.answer is None and other is not None:
+        # Importance sampling has no levels: where they are asked for it is not the answer.
+        is_settled = look.quick.accepted and request.num_levels is not None
+        if other is not None and look.answer is None and not is_settled:
             more = _look(keys, own, stages)
             look, left = (more, look) if _is_better(more, look) else (look, more)
             spent = left.gradients, left.values
@@ -84,11 +86,16 @@ def answer_auto(key: Key, request: Request) -> Answer:
 
 def _is_better(own: _Look, other: _Look) -> bool:
     """Whether the user's own coordinates, looked at second, serve better: importance sampling is
-    good enough there, or much nearer to it.
+    good enough there, or much nearer to it. Both estimate the same log Z: one that is clearly below
+    the other misses mass, however many of its draws it keeps.
     """
-    if own.answer is not None or other.quick.trial is None:
-        return True
-    return own.quick.trial is not None and own.quick.trial.share > _BETTER * other.quick.trial.share
+    here, there = own.quick.trial, other.quick.trial
+    if here is None or there is None:
+        return there is None
+    errors = [4 * np.sqrt((1 / x.share - 1) / num_draws(own.request.dim)) for x in (here, there)]
+    if here.log_Z_hat < there.log_Z_hat - _BELOW - sum(errors):
+        return False
+    return own.answer is not None or here.share > _BETTER * there.share
 
 
 def _look(keys: Sequence[Key], request: Request, stages: Stages) -> _Look:

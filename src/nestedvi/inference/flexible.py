@@ -42,7 +42,7 @@ _BATCHES, _LEVELS = 10, 25
 # Draws from a base cost one value of the density where a move costs eleven gradients, so there are
 # many for each particle.
 _DRAWS = 16
-_FIRST = Plan(ess_share=0.7, moves=3, extra=2, draws=_DRAWS)
+_FIRST = Plan(ess_share=0.7, moves=3, extra=3, draws=_DRAWS)
 _ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.

@@ -42,7 +42,7 @@ class Posterior(NamedTuple):
     else an array or pytree; every leaf has a leading particle axis. `log_Z_stderr` comes from
     independent batches, or from the weights where draws are independent; `batch` is the one that a
     particle is from. `family` is what standard errors of means take for independent: the
-    descendants of one first draw where there are hundreds of those, else a batch. `ess` is how
+    descendants of one first draw where there are ten of those a batch, else a batch. `ess` is how
     many independent draws the particles are worth at most: the effective sample size of their
     weights, or the number of first draws that they descend from. `khat` is NaN where all weights
     of a batch are equal and so cannot tell. `diagnosis` says in whole sentences why not to trust

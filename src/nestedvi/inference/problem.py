@@ -73,7 +73,8 @@ class Problem(NamedTuple):
     """A density on vectors of size `dim`, each coordinate's name, the map to what the user sees,
     draws of the prior where there is one, what has to be said before anything is run, what
     particles that were found make worth saying, and the density in double precision where it is not
-    and can be. `other` is the same problem in coordinates that may suit it better."""
+    and can be. `hierarchical` is the model, if some of its sites may be in standard units; `other`
+    is the same problem with them so."""
 
     density: AbstractDensity
     dim: int
@@ -83,6 +84,7 @@ class Problem(NamedTuple):
     remarks: tuple[str, ...] = ()
     remarks_on: Callable[[Float[Array, "particles dim"], np.ndarray], tuple[str, ...]] = nothing
     exact: AbstractDensity | None = None
+    hierarchical: NumpyroModel | None = None
     other: "Problem | None" = None
 
 
@@ -93,12 +95,17 @@ def make_problem(
     model_kwargs: Mapping[str, Any] | None = None,
     dim: int | None = None,
     example: PyTree = None,
+    with_other: bool = True,
 ) -> Problem:
     """With `dim` or `example` (or a NumPyro distribution, which knows its shape) it is a log
-    density, else a NumPyro model.
+    density, else a NumPyro model; `with_other` coordinates, where it has hierarchies.
     """
     with constants_apart():
-        return _make_problem(thing, model_args, model_kwargs, dim, example)
+        problem = _make_problem(thing, model_args, model_kwargs, dim, example)
+        if with_other and problem.hierarchical is not None:
+            model = problem.hierarchical.in_standard_units()
+            problem = problem._replace(other=_from_model(model, False))
+        return problem
 
 
 def _make_problem(
@@ -119,7 +126,9 @@ def _make_problem(
         elif isinstance(thing, AbstractDensity):
             raise ValueError(_SHAPE)
         else:
-            return _with_other(_model(thing, model_args, model_kwargs, has_data))
+            model = _model(thing, model_args, model_kwargs, has_data)
+            hierarchical = model if model.hierarchical else None
+            return _from_model(model, False)._replace(hierarchical=hierarchical)
     if has_data:
         raise ValueError(
             "model_args and model_kwargs are the data of a NumPyro model, which takes no dim or"
@@ -152,16 +161,6 @@ def _model(
             " them."
         )
         raise ModelCallError(f"{error} {hint}") from error
-
-
-def _with_other(model: NumpyroModel) -> Problem:
-    """In the user's own coordinates; where it has hierarchies, with those in standard units as the
-    other ones.
-    """
-    problem = _from_model(model, False)
-    if not model.hierarchical:
-        return problem
-    return problem._replace(other=_from_model(model.in_standard_units(), False))
 
 
 def _from_model(model: NumpyroModel, has_data: bool) -> Problem:

@@ -321,7 +321,8 @@ def answer_by_importance(
         share = float(ess(log_w)) / len(log_w)
         if share >= _KEPT * trial.share and khat(log_w) <= _KHAT_ALL:
             break
-        trial = trial._replace(base=refit(trial.base, *drawn.some), share=max(share, _EVEN_SHARE))
+        base = refit(trial.base, *drawn.some)
+        trial = trial._replace(base=base, share=max(share, _EVEN_SHARE), khat=khat(log_w))
     else:
         return None
     # Draws are independent: their weights say the error better than ten batches do.

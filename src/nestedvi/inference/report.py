@@ -131,7 +131,7 @@ def _sites(posterior: Any, content: Mapping[str, Any]) -> str:
         f" {_PAIRED}, table of the first {_ROWS}. All are in the data of this page."
     ]
     note = left_out if len(elements) > _PAIRED else []
-    text = "error is the standard error of the mean, from the batches; sd the posterior's spread."
+    text = "error is the standard error of the mean; sd the posterior's spread."
     return (
         table(("site", *columns), rows)
         + paragraphs(text, *note, quiet=True)

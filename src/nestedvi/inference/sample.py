@@ -143,7 +143,12 @@ def sample(
         keep_compiled(None if cache is True else cache)
     with outside_of_jax():
         problem = make_problem(
-            model, model_args=model_args, model_kwargs=model_kwargs, dim=dim, example=example
+            model,
+            model_args=model_args,
+            model_kwargs=model_kwargs,
+            dim=dim,
+            example=example,
+            with_other=answer is answer_auto,
         )
         options = {
             "num_particles": num_particles,

@@ -26,6 +26,7 @@ __all__ = [
     "log_Z_hat_stderr",
     "normalise",
     "num_families",
+    "relative_variance",
     "search_sorted",
     "systematic",
     "two_groups",
@@ -205,11 +206,18 @@ def beyond_largest(log_w: LogWeights | np.ndarray) -> float:
     """The share of Ẑ that weights larger than any of these would add, if the tail has the shape k̂.
 
     One draw in as many as there are is beyond the largest weight, and then of the size
-    w_max / (1 − k̂). Light tails have next to nothing there. Where a proposal covers a part of the
-    target badly this is more than the spread of the weights, which has seen none of it.
+    w_max / (1 − k̂). Light tails have next to nothing there, and equal weights nothing. Where a
+    proposal covers a part of the target badly this is more than the spread of the weights says.
     """
-    shape = float(np.clip(np.nan_to_num(khat(log_w), neginf=0.0), 0.0, _HEAVIEST))
-    return float(np.max(normalise(log_w))) / (1 - shape)
+    shape = khat(log_w)
+    if not np.isfinite(shape):
+        return 0.0
+    return float(np.max(normalise(log_w))) / (1 - float(np.clip(shape, 0.0, _HEAVIEST)))
+
+
+def relative_variance(log_w: LogWeights | np.ndarray) -> float:
+    """Of the mean of some weights, over its square; of all weights where there is none."""
+    return 1 / max(float(ess(log_w)), 1.0) - 1 / np.shape(log_w)[0]
 
 
 def num_families(

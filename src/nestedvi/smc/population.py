@@ -28,7 +28,7 @@ from nestedvi.fitting.importance import draw_weighted, weigh
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.kernels.mcmc import metropolis
 from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
-from nestedvi.particles.weights import ess, log_Z_hat, normalise, systematic
+from nestedvi.particles.weights import ess, log_Z_hat, normalise, relative_variance, systematic
 from nestedvi.pieces import in_pieces
 from nestedvi.randomness import generator
 
@@ -73,9 +73,7 @@ class AbstractMove(eqx.Module):
 
     @abc.abstractmethod
     def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
-        """All that is random in a move of each of `num` particles; on the host, so that no
-        generator of random numbers is compiled.
-        """
+        """All that is random in a move of each of `num` particles; on the host."""
 
     @abc.abstractmethod
     def __call__(
@@ -238,9 +236,8 @@ def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove, between
 
 
 class Population:
-    """Particles of independent batches on their way: `z` and log ratios, batch after batch, log
-    weights a batch a row, and the draw that each particle descends from. `between` are the
-    densities on the way, by a number for each: temperatures unless given.
+    """Particles on their way: `z` and log ratios, batch after batch, log weights a batch a row, and
+    the draw that each descends from. `between` are the densities on the way, by a number for each.
     """
 
     def __init__(
@@ -285,12 +282,17 @@ class Population:
             elif before != per_batch or size < below * before:
                 kept = systematic(rng.uniform(), normalise(weights), per_batch)
                 picks[b], log_w[b] = b * before + kept, log_Z_hat(weights)
-                self.variance += (1 / max(size, 1.0) - 1 / before) / batches**2
+                self.variance += relative_variance(weights) / batches**2
         rows = picks.reshape(-1)
         self.z, self.log_ratio, self.origin = (
             x[rows] for x in (self.z, self.log_ratio, self.origin)
         )
         self.log_w = log_w
+
+    @property
+    def log_Z_variance(self) -> float:
+        """What the weights' spread at every resampling adds up to, and their spread since."""
+        return self.variance + sum(map(relative_variance, self.log_w)) / len(self.log_w) ** 2
 
     def step(
         self, key: Key, beta: float, count: int, size: float, root: np.ndarray, rate: float

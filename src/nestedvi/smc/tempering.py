@@ -268,7 +268,7 @@ def _run(
         z=now.z,
         log_w=now.log_w,
         history=np.stack(history),
-        log_Z_variance=now.variance,
+        log_Z_variance=now.log_Z_variance,
         base_share=base_share,
         drawn_log_w=drawn_log_w,
         tuned=tuned,

@@ -94,5 +94,7 @@ def test_means_and_what_the_ess_is_worth():
     assert (far["ess_targets"], far["ess_targets_within_1.5"]) == (1, 0.0)
     few = summarise_campaign(rows[:10])["all"]
     assert (few["ess_targets"], few["ess_targets_within_1.5"]) == (0, None)
+    doubted = [*rows[:10], *(row(diagnosis=["Doubt."]) for _ in range(30))]
+    assert summarise_campaign(doubted)["all"]["ess_targets"] == 0
     coverage = total["mean_coverage"]
     assert coverage["within_1"] == pytest.approx(0.683, abs=0.06)

@@ -87,11 +87,16 @@ def mean_scores(rows: Sequence[Row]) -> np.ndarray:
     )
 
 
+def _with_means(rows: Sequence[Row]) -> list[Row]:
+    """Answers that are not warned of and whose means have a truth."""
+    return [row for row in rows if answered(row) and row["means"] and not row["diagnosis"]]
+
+
 def ess_ratios(rows: Sequence[Row]) -> np.ndarray:
     """ESS over what the spread of the means between runs says it is, for each coordinate of one
     target and method.
     """
-    runs = [row for row in rows if answered(row) and row["means"] and not row["diagnosis"]]
+    runs = _with_means(rows)
     if len(runs) < 5:
         return np.zeros(0)
     means = np.array([[m["mean"] for m in row["means"]] for row in runs])
@@ -152,7 +157,7 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
         own = [row for row in rows if (row["target"], row["method"]) == cell]
         of_coordinates = ess_ratios(own)
         ratios += list(of_coordinates)
-        if len(own) >= _MANY_RUNS and of_coordinates.size:
+        if len(_with_means(own)) >= _MANY_RUNS and of_coordinates.size:
             of_cells.append(_mean_ratio(of_coordinates))
     return {
         "targets": len({row["target"] for row in rows if "skipped" not in row}),
