@@ -142,14 +142,9 @@ def sample(
     if cache:
         keep_compiled(None if cache is True else cache)
     with outside_of_jax():
-        problem = make_problem(
-            model,
-            model_args=model_args,
-            model_kwargs=model_kwargs,
-            dim=dim,
-            example=example,
-            with_other=answer is answer_auto,
-        )
+        data: dict[str, Any] = {"model_args": model_args, "model_kwargs": model_kwargs}
+        data |= {"dim": dim, "example": example}
+        problem = make_problem(model, **data, with_other=answer is answer_auto)
         options = {
             "num_particles": num_particles,
             "method": method,
