@@ -38,6 +38,13 @@ def counts(outputs: Iterable[str]) -> Counter[str]:
     return total
 
 
+def without_paths(output: str) -> str:
+    """The output with paths of this machine cut short: the log is committed."""
+    for folder, name in ((ROOT, "."), (Path(sys.prefix), "<python>"), (Path.home(), "~")):
+        output = output.replace(str(folder), name)
+    return output
+
+
 def _run(files: Sequence[Path], timeout: float) -> tuple[int, str]:
     environment = {
         **os.environ,
@@ -86,7 +93,7 @@ def main() -> int:
             summary = ", ".join(f"{num} {word}" for word, num in total.items())
             summary += f"; {len(ended)} of {len(parts)} processes"
             text = "\n\n".join([f"{head}\n{summary}", *(said for _, said in ended)])
-            options.log.write_text(text + "\n", encoding="utf-8")
+            options.log.write_text(without_paths(text) + "\n", encoding="utf-8")
     print(f"{head}\n{summary}")
     return 1 if any(code not in (0, _NONE_COLLECTED) for code, _ in ended) else 0
 

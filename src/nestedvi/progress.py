@@ -23,7 +23,7 @@ from rich.progress import (
 __all__ = ["ProgressBar", "Reporter", "Silent", "Stages", "Stretch", "as_reporter", "status_text"]
 
 # What a display shows as the whole of an answer's stages; most need fewer.
-_MOST_STAGES = 8
+_MOST_STAGES = 9
 
 
 class Reporter(Protocol):

@@ -123,3 +123,17 @@ def test_sites_that_are_exact_there_and_double_precision_are_fine():
     assert remarks(beta=40.0) == ()
     with jax.enable_x64(True):
         assert remarks(jnp.float64, share=15.5, size=87.0) == ()
+
+
+def test_a_factor_is_no_site_without_data():
+    """On its own, inside of a plate, and one a row."""
+
+    def model(y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        numpyro.factor("alone", -m)
+        with numpyro.plate("rows", len(y)):
+            numpyro.factor("in a plate", 0.0 * m)
+            numpyro.factor("a row", jnp.zeros(len(y)) * m)
+            numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    assert nvi.NumpyroModel(model, (Y,)).remarks == ()

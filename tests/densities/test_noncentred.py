@@ -165,3 +165,38 @@ def test_a_run_that_fails_near_the_origin_is_no_error_of_its_own():
 def test_a_site_that_is_no_hierarchy_is_refused():
     with pytest.raises(UnknownNameError, match=r"hierarchical site of groups 'mu'.*theta"):
         nvi.NumpyroModel(groups, (Y,), noncentred=["mu"])
+
+
+def signed(y):
+    """A scale that may be negative: x has no density there."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    with numpyro.plate("groups", len(y)):
+        x = numpyro.sample("x", dist.Normal(0.0, b))
+        numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+
+def test_where_a_scale_is_negative_there_is_no_density():
+    model = nvi.NumpyroModel(signed, (Y,))
+    moved = model.in_standard_units()
+    for b in (-1.0, 1.0):
+        own = {"b": jnp.array(b), "x": jnp.ones(3)}
+        standard = {"b": jnp.array(b), "x_decentered": jnp.ones(3) / b}
+        assert np.isfinite(model.log_gamma(own)) == np.isfinite(moved.log_gamma(standard))
+    np.testing.assert_allclose(model.log_gamma(own), moved.log_gamma(standard), rtol=1e-6)
+    gradient = jax.grad(moved.log_gamma)(standard)
+    assert all(np.isfinite(x).all() for x in gradient.values())
+
+
+def test_a_scale_that_is_rounded_to_zero_is_a_limit():
+    def tiny(y):
+        log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 50.0))
+        x = numpyro.sample("x", dist.Normal(0.0, jnp.exp(log_tau)).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(x, 1.0).to_event(1), obs=y)
+
+    moved = nvi.NumpyroModel(tiny, (Y,)).in_standard_units()
+    here = {"log_tau": jnp.array(-200.0), "x_decentered": jnp.ones(3)}
+    assert jnp.exp(here["log_tau"]) == 0
+    expected = dist.Normal(0.0, 50.0).log_prob(-200.0) + jnp.sum(
+        dist.Normal().log_prob(here["x_decentered"]) + dist.Normal().log_prob(Y)
+    )
+    np.testing.assert_allclose(moved.log_gamma(here), expected, rtol=1e-6)

@@ -10,6 +10,14 @@ from scipy import stats
 
 import nestedvi as nvi
 from nestedvi.bench.campaign.hierarchies import EFFECT, ERROR, groups
+from nestedvi.bench.campaign.run import CASES
+from nestedvi.errors import DensityError
+from nestedvi.fitting.importance import Trial
+from nestedvi.inference import auto
+from nestedvi.inference.answer import Answer, Request, RoundingError
+from nestedvi.inference.auto import _is_better, _Look
+from nestedvi.inference.quick import QuickBase
+from nestedvi.inference.search import RunawayError
 from tests.helpers.three_modes import LOG_Z, MODES, SHARES, three_modes
 
 
@@ -87,3 +95,79 @@ def test_hierarchies_are_answered_in_the_coordinates_that_suit(error, in_standar
     # Either way one search and one importance sampling; the second look is one more search.
     assert "importance sampling" in answer.timings and "tempering" not in answer.timings
     assert (answer.cost.learning < 200) is in_standard_units
+
+
+def look(share, log_Z_hat, *, is_answered=False):
+    request = Request(nvi.Density(three_modes), 2)
+    trial = Trial(None, log_Z_hat, share, 0.9, 0.5, 8192)
+    answer = Answer(np.zeros((1, 2)), np.zeros(1), 0.0, 0.1) if is_answered else None
+    return _Look(request, None, None, QuickBase(trial, False, 0, 0), answer, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "is_better"),
+    [
+        (look(0.09, 0.0), look(0.04, 0.0), True),
+        (look(0.07, 0.0), look(0.04, 0.0), False),
+        # It keeps more because it misses half of the mass.
+        (look(0.09, -0.7), look(0.04, 0.0), False),
+        (look(0.5, 0.0, is_answered=True), look(0.4, 0.0), True),
+        (look(0.5, -0.7, is_answered=True), look(0.4, 0.0), False),
+        (look(0.02, -0.7), look(0.0001, 0.0), True),  # within four of the errors
+        # A matter of one or two large weights.
+        (look(0.001, 0.0), look(0.0001, 0.0), False),
+    ],
+)
+def test_which_coordinates_are_gone_on_with(own, other, is_better):
+    assert _is_better(own, other) == is_better
+
+
+def test_coordinates_without_a_base_are_left():
+    none = look(0.1, 0.0)._replace(quick=QuickBase(None, False, 0, 0))
+    assert _is_better(look(0.01, 0.0), none) and not _is_better(none, look(0.01, 0.0))
+    assert not _is_better(none, none)
+
+
+OWN, OTHER = nvi.Density(three_modes), nvi.Density(lambda z: three_modes(z))
+
+
+@pytest.mark.parametrize(
+    ("in_other", "in_own", "goes_on"),
+    [
+        (DensityError("one point"), look(0.02, 0.0), "own"),
+        (look(0.02, 0.0), DensityError("one point"), "other"),
+        (look(0.02, 0.0), RoundingError(), "other"),
+        (look(0.02, 0.0), RunawayError("along x"), RunawayError),
+        (RunawayError("along e"), RunawayError("along x"), RunawayError),
+        (DensityError("one point"), DensityError("two points"), DensityError),
+        (look(0.02, 0.0), look(0.09, 0.0), "own"),
+        (look(0.02, 0.0), look(0.03, 0.0), "other"),
+    ],
+)
+def test_a_search_that_fails_in_some_coordinates_leaves_the_others(
+    monkeypatch, in_other, in_own, goes_on
+):
+    def outcome(keys, request, stages):
+        result = in_own if keys == "own" else in_other
+        if isinstance(result, Exception):
+            raise result
+        return result._replace(target=keys)
+
+    monkeypatch.setattr(auto, "_look", outcome)
+    own, other = Request(OWN, 2), Request(OTHER, 2)
+    if isinstance(goes_on, str):
+        assert auto._look_twice("own", own, "other", other, None)[0].target == goes_on
+    else:
+        with pytest.raises(goes_on, match=r"x|two"):  # said of the user's own sites
+            auto._look_twice("own", own, "other", other, None)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_stochastic_volatility_beyond_the_flexible_base():
+    """103 dimensions, against particle filters: rounds of a plain base."""
+    case = CASES["volatility-100"].build()
+    answer = nvi.sample(jax.random.key(0), case.model, **case.options)
+    assert {"fit 1", "fit 3", "frozen run"} <= set(answer.timings)
+    assert abs(answer.log_Z - case.log_Z) < 4 * answer.log_Z_stderr < 0.2
+    assert answer.diagnosis == ()

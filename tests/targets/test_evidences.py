@@ -44,7 +44,14 @@ def test_the_file_is_that_of_the_record():
     if not RECORD.exists():
         assert CONTENT["rows"] == []
     else:
-        assert publish(json.loads(RECORD.read_text(encoding="utf-8"))) == CONTENT
+        again = publish(json.loads(RECORD.read_text(encoding="utf-8")))
+        assert {**again, "rows": None} == {**CONTENT, "rows": None}
+        for one, other in zip(again["rows"], CONTENT["rows"], strict=True):
+            # Another processor may round the last digit of a weighted mean otherwise.
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                is_text = isinstance(value, str)
+                assert other[name] == (value if is_text else pytest.approx(value, rel=1e-12))
 
 
 def test_the_page_has_the_files_table():

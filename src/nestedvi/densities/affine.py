@@ -226,12 +226,10 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
     most particles are; on the host, in double precision.
 
     The few that are far out count less, as a funnel's mouth should for steps that have to fit its
-    middle as well. Of fewer than ten particles a dimension it is that of their shrunk covariance.
+    middle as well. Of fewer than ten particles a dimension the scatter is shrunk.
     """
-    if len(z) < _FEW * z.shape[1]:
-        return shrunk_root(z)
-    _, root, u = whiten(z)
-    dim = u.shape[1]
+    mean, root, u = whiten(z)
+    dim, is_few = u.shape[1], len(z) < _FEW * z.shape[1]
     # More particles say no more about a shape that is only a metric.
     u = u[:: max(1, len(u) // max(_ENOUGH, _FEW * dim))]
     num, unit = len(u), np.eye(dim)
@@ -242,4 +240,8 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
         weight = (freedom + dim) / (freedom + square)
         centre = weight @ u / weight.sum()
         scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
+    if is_few:
+        # Not in coordinates that the same particles made white: what is held out must be new.
+        away = np.asarray(z, np.float64) - (mean + root @ centre)
+        return shrunk_root(np.sqrt(weight)[:, None] * away)
     return root @ np.linalg.cholesky(scatter + 1e-6 * unit)

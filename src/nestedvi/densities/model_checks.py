@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpyro import handlers
-from numpyro.distributions import Delta
+from numpyro.distributions import Delta, Unit
 from numpyro.distributions.transforms import Transform
 from numpyro.primitives import Messenger
 
@@ -104,7 +104,8 @@ def observed_sites(trace: Trace) -> dict[str, Any]:
         for name, site in trace.items()
         if site["type"] == "sample"
         and site["is_observed"]
-        and type(site["fn"]).__name__ != "Unit"
+        # A plate makes an expanded distribution of a factor.
+        and not isinstance(core(site["fn"]), Unit)
         and not isinstance(site["value"], jax.core.Tracer)
     }
 

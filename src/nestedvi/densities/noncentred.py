@@ -10,7 +10,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpyro import handlers
 from numpyro.distributions import (
     Cauchy,
@@ -51,7 +53,7 @@ def hierarchical_sites(
         names = tuple(
             name
             for name in names
-            if name in again and not np.array_equal(_scale(run[name]), _scale(again[name]))
+            if name in again and not _are_equal(_scale(run[name]), _scale(again[name]))
         )
         moved = run_moved(names) if names else {}
     except Exception:  # a model may raise anything at values that it was not written for
@@ -66,6 +68,10 @@ def hierarchical_sites(
 
 def _scale(site: Mapping[str, Any]) -> Any:
     return core(site["fn"]).scale
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
 
 
 def _can_be_moved(name: str, site: Mapping[str, Any], run: Run) -> bool:
@@ -91,14 +97,26 @@ def _is_masked(fn: Any) -> bool:
     return isinstance(fn, MaskedDistribution)
 
 
+class _StandardUnits(LocScaleReparam):
+    """As NumPyro's own with nothing left of the location and scale, and no density where a scale is
+    negative: the site itself has none there, and ε would not know. A scale that is rounded to zero
+    is the limit of those above it.
+    """
+
+    def __call__(self, name: str, fn: Any, obs: Any) -> Any:
+        is_scale = jnp.all(core(fn).scale >= 0)
+        numpyro.factor(f"{name}_has_a_scale", jnp.where(is_scale, 0.0, jnp.nan))
+        return super().__call__(name, fn, obs)
+
+
 def in_standard_units(model: Callable, sites: tuple[str, ...]) -> Callable:
     """The same model, with a standard site in place of each of those named."""
 
-    def reparam(site: Mapping[str, Any]) -> LocScaleReparam | None:
+    def reparam(site: Mapping[str, Any]) -> _StandardUnits | None:
         if site["name"] not in sites:
             return None
         shape = ("df",) if isinstance(core(site["fn"]), StudentT) else ()
-        return LocScaleReparam(0.0, shape_params=shape)
+        return _StandardUnits(0.0, shape_params=shape)
 
     moved = handlers.reparam(model, config=reparam)
 

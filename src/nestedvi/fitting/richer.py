@@ -45,7 +45,7 @@ def richer_base(
     dtype = base.means.dtype
     richer: Base = StudentMixture(
         jnp.asarray(mean + centres @ root.T, dtype),
-        jnp.asarray(np.repeat(_WIDTH * root[None], components, axis=0), dtype),
+        jnp.asarray(np.repeat(_WIDTH * root[None], len(centres), axis=0), dtype),
         jnp.asarray(np.log(share), dtype),
         tails=base.tails,
         freedom=base.freedom,
@@ -106,15 +106,20 @@ def defended(base: Base) -> AbstractSampleable:
 
 
 def _centres(rng: np.random.Generator, u: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of `num` groups (k-means, from places that are far apart), and the share that each has."""
+    """Of `num` groups at the most (k-means, from places that are far apart), and the share that
+    each has.
+    """
     centres = u[rng.integers(len(u), size=1)]
     nearest = _squares(u, centres)[:, 0]
     for _ in range(num - 1):
+        # Picks on fewer places than there are components.
+        if not nearest.sum() > 0:
+            break
         centres = np.vstack([centres, u[rng.choice(len(u), p=nearest / nearest.sum())]])
         nearest = np.minimum(nearest, _squares(u, centres[-1:])[:, 0])
     for _ in range(_ROUNDS):
         group = _squares(u, centres).argmin(axis=1)
-        size = np.bincount(group, minlength=num)
+        size = np.bincount(group, minlength=len(centres))
         sums = np.zeros_like(centres)
         np.add.at(sums, group, u)
         centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)

@@ -21,11 +21,12 @@ from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
+from nestedvi.errors import DensityError
 from nestedvi.fitting.importance import in_powers_of_two
-from nestedvi.inference.answer import Answer, Request, exactly
+from nestedvi.inference.answer import Answer, Request, RoundingError, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, num_draws, quick_base
-from nestedvi.inference.search import first_coordinates, search
+from nestedvi.inference.search import RunawayError, first_coordinates, search
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering
@@ -35,8 +36,9 @@ __all__ = ["answer_auto"]
 # A pilot from a wide base is worth its moves up to this dimension; of so many particles.
 _PILOT_DIM, _PILOT_PARTICLES = 64, 500
 # The user's own coordinates are gone on with where importance sampling keeps so many times as many
-# of its draws as in others, and log Ẑ is not below by more than this and four errors.
-_BETTER, _BELOW = 2.0, 0.1
+# of its draws as in others, and this share of them, and log Ẑ is not below by more than the last
+# number and four errors. Of fewer draws the share is a matter of one or two large weights.
+_BETTER, _TELLING, _BELOW = 2.0, 0.01, 0.1
 _PILOT = Plan(ess_share=0.7, moves=3, extra=1, draws=16)
 
 
@@ -65,14 +67,10 @@ def answer_auto(key: Key, request: Request) -> Answer:
         key, key_other = split_on_host(key, 2)
     *keys, key_answer = split_on_host(key, 4)
     with Stages(request.progress) as stages:
-        first = (keys, own) if other is None else (split_on_host(key_other, 3), other)
-        look = _look(*first, stages)
-        # Importance sampling has no levels: where they are asked for it is not the answer.
-        is_settled = look.quick.accepted and request.num_levels is not None
-        if other is not None and look.answer is None and not is_settled:
-            more = _look(keys, own, stages)
-            look, left = (more, look) if _is_better(more, look) else (look, more)
-            spent = left.gradients, left.values
+        if other is None:
+            look = _look(keys, own, stages)
+        else:
+            look, spent = _look_twice(keys, own, split_on_host(key_other, 3), other, stages)
         if look.answer is None:
             rough = _rough_base(request.dim, look.quick)
             start = Start(look.target, rough, look.pilot, look.quick)
@@ -84,18 +82,44 @@ def answer_auto(key: Key, request: Request) -> Answer:
     )
 
 
+def _look_twice(
+    keys: Sequence[Key], own: Request, keys_other: Sequence[Key], other: Request, stages: Stages
+) -> tuple[_Look, tuple[float, float]]:
+    """The better look: the other coordinates come first, and the user's own where those do not do;
+    and gradients and values that the one left out took. Where a search fails in one of them only,
+    as on the axis of a hierarchy's neck, the other goes on.
+    """
+    try:
+        look = _look(keys_other, other, stages)
+    except DensityError:
+        # What is wrong with the density is said of the user's own sites.
+        return _look(keys, own, stages), (0.0, 0.0)
+    # Importance sampling has no levels: where they are asked for it is not the answer.
+    is_settled = look.quick.accepted and own.num_levels is not None
+    if look.answer is not None or is_settled:
+        return look, (0.0, 0.0)
+    try:
+        more = _look(keys, own, stages)
+    except RunawayError:
+        raise
+    except (DensityError, RoundingError):
+        return look, (0.0, 0.0)
+    look, left = (more, look) if _is_better(more, look) else (look, more)
+    return look, (left.gradients, left.values)
+
+
 def _is_better(own: _Look, other: _Look) -> bool:
     """Whether the user's own coordinates, looked at second, serve better: importance sampling is
-    good enough there, or much nearer to it. Both estimate the same log Z: one that is clearly below
-    the other misses mass, however many of its draws it keeps.
+    good enough there, or keeps much more, and enough to tell. Both estimate the same log Z: one
+    that is clearly below the other misses mass, however many of its draws it keeps.
     """
     here, there = own.quick.trial, other.quick.trial
     if here is None or there is None:
-        return there is None
+        return here is not None
     errors = [4 * np.sqrt((1 / x.share - 1) / num_draws(own.request.dim)) for x in (here, there)]
     if here.log_Z_hat < there.log_Z_hat - _BELOW - sum(errors):
         return False
-    return own.answer is not None or here.share > _BETTER * there.share
+    return own.answer is not None or here.share > max(_BETTER * there.share, _TELLING)
 
 
 def _look(keys: Sequence[Key], request: Request, stages: Stages) -> _Look:
