@@ -2,6 +2,7 @@
 and near find.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -130,3 +131,27 @@ def test_tops_without_mass_are_no_modes(x64):
 def test_a_flat_mode_is_not_believed():
     flat = Modes(np.zeros((1, 2)), np.zeros(1), np.diag([1.0, 30.0])[None], 0)
     assert flat.total_log_mass == -np.inf
+
+
+def test_ends_on_slopes_are_not_where_more_climbs_begin():
+    """Two modes and two ends of climbs in tails: those say nothing of where modes are."""
+    narrow, flat = 0.5 * np.eye(2), np.diag([0.5, 30.0])
+    z, roots = np.array([[0.0, 0], [1, 0], [500, 0], [0, -900]]), [narrow, narrow, flat, flat]
+    modes = Modes(z, np.zeros(4), np.array(roots), 0)
+    np.testing.assert_array_equal(modes.tops, z[:2])
+    np.testing.assert_array_equal(Modes(z[2:], np.zeros(2), np.array(roots[2:]), 0).tops, z[2:])
+
+
+def test_a_search_among_heavy_tails_stays_among_the_modes():
+    """Products of Student-t coordinates: climbs from far away end in their tails, everywhere."""
+    rng = np.random.default_rng(0)
+    places = jnp.asarray(10 * rng.uniform(-1, 1, size=(4, 20)))
+
+    def log_gamma(z):
+        return jax.nn.logsumexp(jnp.sum(-1.5 * jnp.log1p((z - places) ** 2 / 2), axis=1))
+
+    particles = np.asarray(places)[rng.integers(4, size=100)] + rng.standard_t(2, size=(100, 20))
+    target = Pullback(nvi.Density(log_gamma), AffineMap(jnp.zeros(20), jnp.ones(20)))
+    modes = search_modes(np.random.default_rng(1), target, 20, particles)
+    assert modes.is_complete and len(modes.tops) == 4
+    assert np.abs(np.sort(modes.tops[:, 0]) - np.sort(places[:, 0])).max() < 0.5

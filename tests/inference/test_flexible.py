@@ -1,5 +1,7 @@
 """The thorough way of `auto`, from a rough base: log Z where it is known."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from nestedvi.fitting.importance import Trial
 from nestedvi.inference.answer import Request
 from nestedvi.inference.flexible import (
     Start,
+    _beyond_draws,
     _disagreement,
     _plain_base,
     answer_by_rounds,
@@ -59,3 +62,17 @@ def test_runs_that_disagree_are_named():
     assert _disagreement(1.0, 1.05, 0.001) == ()
     (sentence,) = _disagreement(1.0, 2.0, 0.01)
     assert "differ by 1.00 in log Z" in sentence and np.isfinite(len(sentence))
+
+
+def test_mass_that_moves_reach_and_draws_do_not():
+    """Of three particles one, with half of the weight, is where the base has less of its due than
+    at any draw; the first temperature is one half.
+    """
+    run = SimpleNamespace(
+        drawn_log_w=np.array([0.0, 1.0, -3.0]),
+        betas=np.array([0.5, 1.0]),
+        log_ratios=np.array([[9.0, 9.0, 9.0], [1.9, 2.1, 0.0]]),
+        log_w=np.log([[0.25, 0.5, 0.25]]),
+    )
+    assert _beyond_draws(run) == pytest.approx(0.5)
+    assert _beyond_draws(SimpleNamespace(**{**vars(run), "drawn_log_w": np.array([1.1])})) == 0

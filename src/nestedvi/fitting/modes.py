@@ -81,6 +81,13 @@ class Modes(NamedTuple):
         return float(scipy.special.logsumexp(log_mass)) if len(log_mass) else -np.inf
 
     @property
+    def tops(self) -> Float[np.ndarray, "modes dim"]:
+        """The places that are curved in all directions; all where none is. Climbs in heavy tails
+        end on slopes, anywhere, and how many of those there are says nothing.
+        """
+        return self.z[self.curved] if self.curved.any() else self.z
+
+    @property
     def is_complete(self) -> bool:
         """Whether there are some, and fewer than a search keeps: with as many there are more, and
         those at hand say little of the mass.
@@ -291,8 +298,8 @@ def search_modes(
             modes = find_modes(target, starts, most=MOST_MODES, known=modes)
             # A value costs a third of a gradient, or less.
             gradients += modes.gradients + values // 3
-    while 1 < len(modes.z) < MOST_MODES and done < _STARTS_A_MODE * len(modes.z):
-        centre, spread = modes.z.mean(axis=0), 1.2 * modes.z.std(axis=0) + 1.0
+    while modes.is_complete and len(tops := modes.tops) > 1 and done < _STARTS_A_MODE * len(tops):
+        centre, spread = tops.mean(axis=0), 1.2 * tops.std(axis=0) + 1.0
         starts = centre + spread * rng.normal(size=(NUM_STARTS, dim))
         modes = find_modes(target, starts, most=MOST_MODES, known=modes)
         gradients, done = gradients + modes.gradients, done + NUM_STARTS

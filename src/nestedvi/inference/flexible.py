@@ -32,6 +32,7 @@ from nestedvi.inference.answer import (
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.tempered_smc import answer_from_followed
+from nestedvi.particles.weights import normalise
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
@@ -119,6 +120,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
+        log_Z_stderr=float(np.hypot(answer.log_Z_stderr, _beyond_draws(frozen))),
         diagnosis=(
             *unfinished(run),
             *gap,
@@ -158,6 +160,16 @@ def _plain_base(
         base = quick.trial.base
     base = in_powers_of_two(around_particles(base, z))  # type: ignore[assignment]
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
+
+
+def _beyond_draws(run: Tempering) -> float:
+    """The share of the particles that ended where the base has less of its due than at any of its
+    draws. Moves got there and draws did not, so that this mass is in the particles and hardly in
+    log Ẑ, and no weight shows it.
+    """
+    most = np.max(run.drawn_log_w) / run.betas[0]
+    beyond = run.log_ratios[-1] > most
+    return float(np.sum(normalise(run.log_w.reshape(-1))[beyond]))
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:
