@@ -40,7 +40,7 @@ def counts(outputs: Iterable[str]) -> Counter[str]:
 
 def without_paths(output: str) -> str:
     """The output with paths of this machine cut short: the log is committed."""
-    for folder, name in ((ROOT, "."), (Path(sys.prefix), "<python>"), (Path.home(), "~")):
+    for folder, name in ((Path(sys.prefix), "<python>"), (ROOT, "."), (Path.home(), "~")):
         output = output.replace(str(folder), name)
     return output
 

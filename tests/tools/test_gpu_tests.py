@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from gpu_tests import counts, groups
+from gpu_tests import ROOT, counts, groups, without_paths
 
 
 def test_every_file_is_in_one_group_and_the_largest_come_first(tmp_path):
@@ -25,3 +25,8 @@ def test_counts_are_summed_over_the_last_lines_alone():
         "",
     ]
     assert counts(outputs) == Counter(passed=6, skipped=1, deselected=3, failed=1, error=2)
+
+
+def test_a_log_has_no_paths_of_its_machine():
+    said = f"{ROOT}/tests/test_x.py:1\n{sys.prefix}/lib/jax.py:2\n{Path.home()}/.cache"
+    assert without_paths(said) == "./tests/test_x.py:1\n<python>/lib/jax.py:2\n~/.cache"
