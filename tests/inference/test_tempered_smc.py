@@ -1,6 +1,7 @@
 """`method="smc"`: log Z where it is known, and what it says when it should not be trusted."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.fitting.modes import find_modes
@@ -125,3 +127,22 @@ def test_adaptive_runs(key):
     assert content["batches"] == {"log_Z": [run.log_Z_hat], "num_ancestors": [int(run.origins[0])]}
     assert len(content["weight_share"]) == 101
     assert len(content["levels"][0]["beta"]) == run.num_levels
+
+
+@pytest.mark.parametrize(
+    ("stuck", "steep", "warns"),
+    [
+        (0.016, 3.6, True),
+        (0.014, 3.6, False),
+        (0.016, 3.4, False),
+        (0.006, 4.6, True),  # steeper, where few particles got
+        (0.004, 4.6, False),
+    ],
+)
+def test_the_steeper_the_fewer_particles_have_to_be_stuck(monkeypatch, stuck, steep, warns):
+    monkeypatch.setattr(tempered_smc, "_steepness", lambda slope: (steep, 1.0))
+    z = np.random.default_rng(0).normal(size=(2000, 2))
+    run = SimpleNamespace(z=z, root=np.eye(2), stuck=stuck, base_share=0.0)
+    target = Pullback(Density(lambda z: -0.5 * z @ z), AffineMap(jnp.zeros(2), jnp.ones(2)))
+    said = tempered_smc._uneven(Request(target.density, 2), target, run)
+    assert len(said) == warns and all("funnel" in sentence for sentence in said)

@@ -70,8 +70,9 @@ _BATCHES = 10
 # The metric of a run that is tuned needs as many particles as these for each dimension.
 _PER_DIMENSION = 8
 # More than this share, and this number, of particles that hardly move at the end are no chance,
-# where the density is this much steeper for some of them than it would be for a Gaussian.
-_STUCK_SHARE, _STUCK, _STEEP = 0.015, 5, 3.5
+# where the density is this much steeper for some of them than it would be for a Gaussian. Where it
+# is steeper still a third of the share is enough: few got there.
+_STUCK_SHARE, _STUCK, _STEEP, _STEEPER = 0.015, 5, 3.5, 4.5
 # The density is so much flatter for some particles than for a Gaussian's: a funnel's mouth. The
 # neck of such a funnel may have no particles that could be stuck.
 _FLAT = 2.5
@@ -232,7 +233,8 @@ def _uneven(request: Request, target: Pullback, run: Tempering) -> tuple[str, ..
     with exactly(request, target) as exact:
         slope = slopes(exact, np.asarray(run.z, np.float64))
     steep, flat = _steepness(slope @ run.root)
-    stuck = run.stuck > _STUCK_SHARE and run.stuck * len(run.z) >= _STUCK
+    share = _STUCK_SHARE / 3 if steep > _STEEPER else _STUCK_SHARE
+    stuck = run.stuck > share and run.stuck * len(run.z) >= _STUCK
     if (stuck and steep > _STEEP) or flat > _FLAT:
         return (
             "The density is far steeper for some particles than for others, as in a funnel: steps"
