@@ -102,6 +102,17 @@ def test_answers_together_have_the_mean_of_their_Z_and_an_error_from_their_scatt
     np.testing.assert_allclose(bench.together([near, near])["stderr"], 0.01 / np.sqrt(2))
 
 
+def test_chains_that_do_not_agree_count_only_where_all_do_not():
+    good, bad = (
+        {"log_Z": x, "stderr": 0.01, "rhat": rhat} for x, rhat in ((0.0, 1.0), (9.0, 1.02))
+    )
+    row = bench.together([bad, good, good])
+    assert (row["log_Z"], row["rhat"], row["left_out"]) == (0.0, 1.0, 1)
+    assert row["answers"] == [[0.0, 0.01], [0.0, 0.01]]
+    row = bench.together([bad])
+    assert (row["log_Z"], row["rhat"], row["left_out"]) == (9.0, 1.02, 0)
+
+
 NEAR_FAR = ((0.0, 0.4, ["A."]), (1.0, 0.2, ["A.", "B."]))
 
 

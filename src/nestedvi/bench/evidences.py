@@ -28,6 +28,7 @@ from nestedvi.storage.files import output_folder, provenance, write_json, write_
 from nestedvi.targets.catalogue import MEASURED, TARGETS, get_target
 
 __all__ = [
+    "LARGEST_RHAT",
     "WAYS",
     "EvidencesConfig",
     "bench_evidences",
@@ -38,6 +39,8 @@ __all__ = [
 
 Row = dict[str, Any]
 WAYS = ("auto", "bridge")
+# Chains of NUTS agree up to this R̂.
+LARGEST_RHAT = 1.01
 PROPER = tuple(name for name, entry in POSTERIORS.items() if entry.proper)
 # Two more whose log Z is known otherwise, of the kind of those that are measured: they show what
 # the two ways are worth.
@@ -172,8 +175,9 @@ def _is_enough(rows: Sequence[Row], config: EvidencesConfig) -> bool:
 def together(rows: Sequence[Row]) -> Row:
     """Answers of one way with seeds of their own as one: the mean of Ẑ, with the standard error
     that they state or their scatter, whichever is larger. Of what speaks against an answer all is
-    kept.
+    kept. Chains that do not agree count only where all of them do not; `left_out` says how many.
     """
+    of_all, rows = rows, [row for row in rows if row.get("rhat", 1.0) <= LARGEST_RHAT] or rows
     log_Z, stderr = (np.array([row[name] for row in rows]) for name in ("log_Z", "stderr"))
     mean = float(np.logaddexp.reduce(log_Z) - np.log(len(rows)))
     share = np.exp(log_Z - mean) / len(rows)
@@ -189,6 +193,7 @@ def together(rows: Sequence[Row]) -> Row:
             combined[name] = sum(row[name] for row in rows)
     if "diagnosis" in combined:
         combined["diagnosis"] = list(dict.fromkeys(x for row in rows for x in row["diagnosis"]))
+    combined["left_out"] = len(of_all) - len(rows)
     return {**combined, "answers": [[row["log_Z"], row["stderr"]] for row in rows]}
 
 
