@@ -120,6 +120,10 @@ class Affine(AbstractSampleable):
     def sample(self, key: Key) -> Vector:
         return self.map(self.part.sample(key))
 
+    @property
+    def drawn_on_host(self) -> bool:
+        return self.part.drawn_on_host
+
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
         shift, matrix = (np.asarray(x, np.float64) for x in (self.map.shift, self.map.matrix))
         y = np.asarray(self.part.sample_many(key, num), np.float64)

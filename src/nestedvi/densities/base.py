@@ -106,6 +106,11 @@ class AbstractSampleable(AbstractDensity):
         """
         return _sample_many(key, self, num)
 
+    @property
+    def drawn_on_host(self) -> bool:
+        """Whether `sample_many` compiles nothing, so that any number of draws is as good."""
+        return False
+
     def log_prob_many(self, z: Particle) -> np.ndarray:
         """log π of many particles, as an array on the host. A density of a few matrix products may
         compute it there.

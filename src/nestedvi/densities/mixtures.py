@@ -66,10 +66,16 @@ class Mixture(AbstractSampleable):
         share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
         rng = generator(key_part)
         counts = rng.multinomial(num, share)
-        # Every part draws as many as could be wanted, so that each is compiled for one number.
-        draws = [part.sample_many(k, num) for part, k in zip(self.parts, keys, strict=True)]
-        drawn = [np.asarray(z)[:count] for z, count in zip(draws, counts, strict=True)]
+        # A part that is compiled for a number draws as many as could be wanted.
+        drawn = [
+            np.asarray(part.sample_many(k, int(count) if part.drawn_on_host else num))[:count]
+            for part, k, count in zip(self.parts, keys, counts, strict=True)
+        ]
         return jnp.asarray(np.concatenate(drawn)[rng.permutation(num)])
+
+    @property
+    def drawn_on_host(self) -> bool:
+        return all(part.drawn_on_host for part in self.parts)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
@@ -113,6 +119,10 @@ class ScaleMixture(AbstractSampleable):
         key_width, key_noise = jax.random.split(key)
         width = jnp.exp(self.log_scales[jax.random.randint(key_width, (), 0, len(self.log_scales))])
         return width * jax.random.normal(key_noise, (self.dim,), self.log_scales.dtype)
+
+    @property
+    def drawn_on_host(self) -> bool:
+        return True
 
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
         rng, scales = generator(key), np.exp(np.asarray(self.log_scales, np.float64))
@@ -222,6 +232,10 @@ class CorrelatedMixture(AbstractSampleable):
             key_noise, self.means.shape[1:], self.means.dtype
         )
 
+    @property
+    def drawn_on_host(self) -> bool:
+        return True
+
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
         rng = generator(key)
         eps = rng.normal(size=(num, self.means.shape[1]))
@@ -317,6 +331,10 @@ class StudentMixture(AbstractSampleable):
         mean_square = jnp.mean(jax.random.normal(key_width, (self.freedom,), eps.dtype) ** 2)
         width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
         return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
+
+    @property
+    def drawn_on_host(self) -> bool:
+        return True
 
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
         rng = generator(key)

@@ -89,6 +89,10 @@ class StudentProducts(AbstractSampleable):
         shape, dtype = self.means.shape[1:], self.means.dtype
         return self.means[m] + self.scales[m] * jax.random.t(key_noise, self.freedom, shape, dtype)
 
+    @property
+    def drawn_on_host(self) -> bool:
+        return True
+
     def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
         rng = generator(key)
         share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))

@@ -1,19 +1,27 @@
-"""Many maximisations of one log density side by side: L-BFGS on the host, gradients in batches.
+"""Many maximisations of one log density side by side: L-BFGS, many rounds of it in one call.
 
 A library's optimiser asks for one gradient at a time, which is what an accelerator and a compiled
-program are worst at. Here every round asks for the gradients of all climbs at once. A climb takes a
-step that rises enough, or tries a shorter one in the next round, whatever the others do.
+program are worst at. Here every round asks for the gradients of all climbs at once, and a call goes
+on for many rounds: a round of a small density takes less time than the call. A climb takes a step
+that rises enough, or tries a shorter one in the next round, whatever the others do.
+
+The first round of a climb evaluates the density where it starts. A climb of that one round is how
+values and gradients are asked for, so that one program serves both.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float, Int
+
+from nestedvi._types import Scalar
+from nestedvi.compilation import compiled_soon
+from nestedvi.densities.base import AbstractDensity
+from nestedvi.pieces import in_pieces
 
 __all__ = ["Climbed", "climb"]
-
-ValuesAndGradients = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 _MEMORY = 12
 _RISE = 1e-4
@@ -21,118 +29,207 @@ _RISE = 1e-4
 # this in log density.
 _ENOUGH, _PATIENCE = 1e-3, 4
 _SHORTEST = 1e-9
-# The square of a larger slope is no number.
-_STEEPEST = 1e150
+# Rounds of one call. Ctrl-C waits for its end.
+_CALL = 25
+
+Rows = Float[Array, "climbs dim"]
+PerClimb = Float[Array, " climbs"]
 
 
 class Climbed(NamedTuple):
-    """Where climbs ended, log γ there, and which of them ended at a top (others ran out of rounds
-    or began where there is no mass); the rounds that it took.
+    """Where climbs ended, log γ and its slope there, and which of them ended at a top (others ran
+    out of rounds or began where there is no mass); the gradients that all of them took.
     """
 
     z: Float[np.ndarray, "starts dim"]
     log_gamma: Float[np.ndarray, " starts"]
-    at_top: np.ndarray
-    rounds: int
+    slope: Float[np.ndarray, "starts dim"]
+    at_top: Bool[np.ndarray, " starts"]
+    gradients: int
 
 
-class _Memory:
-    """The last steps of every climb and how the gradient changed over them."""
+class _Memory(NamedTuple):
+    """The last steps of every climb and how the gradient changed over them, the newest last. A
+    curvature of zero marks a place that is empty.
+    """
 
-    def __init__(self, num: int, dim: int):
-        self.steps = np.zeros((_MEMORY, num, dim))
-        self.changes = np.zeros((_MEMORY, num, dim))
-        self.curvature = np.zeros((_MEMORY, num))
+    steps: Float[Array, "memory climbs dim"]
+    changes: Float[Array, "memory climbs dim"]
+    curvature: Float[Array, "memory climbs"]
 
-    def add(self, rows: np.ndarray, steps: np.ndarray, changes: np.ndarray) -> None:
-        """The newest is last; a step along which the density curves upwards is forgotten."""
-        curvature = np.sum(steps * changes, axis=1)
-        size = np.linalg.norm(steps, axis=1) * np.linalg.norm(changes, axis=1)
-        good = curvature > 1e-8 * size
-        rows, curvature = rows[good], curvature[good]
-        for kept, new in ((self.steps, steps[good]), (self.changes, changes[good])):
-            kept[:-1, rows] = kept[1:, rows]
-            kept[-1, rows] = new
-        self.curvature[:-1, rows] = self.curvature[1:, rows]
-        self.curvature[-1, rows] = curvature
+    def add(self, rows: Bool[Array, " climbs"], step: Rows, change: Rows) -> "_Memory":
+        """A step along which the density curves upwards is forgotten."""
+        curvature = jnp.sum(step * change, axis=1)
+        good = rows & (curvature > 1e-8 * _length(step) * _length(change))
 
-    def forget(self, rows: np.ndarray) -> None:
-        self.curvature[:, rows] = 0.0
+        def pushed(kept, new):
+            wanted = good.reshape(-1, *[1] * (new.ndim - 1))
+            return jnp.where(wanted, jnp.concatenate([kept[1:], new[None]]), kept)
 
-    def direction(self, rows: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The gradient times an inverse Hessian by the two-loop recursion; a memory slot that is
-        empty leaves it alone.
+        return _Memory(*map(pushed, self, (step, change, curvature)))
+
+    def forget(self, rows: Bool[Array, " climbs"]) -> "_Memory":
+        return self._replace(curvature=jnp.where(rows, 0.0, self.curvature))
+
+    def direction(self, slope: Rows) -> Rows:
+        """The slope times an inverse Hessian by the two-loop recursion; an empty place leaves it
+        alone.
         """
-        d, weights = gradient.copy(), []
-        empty = self.curvature[:, rows] <= 0
-        rho = np.where(empty, 0.0, 1 / np.where(empty, 1.0, self.curvature[:, rows]))
-        for i in range(_MEMORY - 1, -1, -1):
-            weight = rho[i] * np.sum(self.steps[i, rows] * d, axis=1)
-            weights.append(weight)
-            d -= weight[:, None] * self.changes[i, rows]
-        change = np.sum(self.changes[-1, rows] ** 2, axis=1)
-        first = 1 / np.maximum(np.linalg.norm(gradient, axis=1), 1e-300)
-        # Without a memory the first step is of length one, in the units of the search.
-        fresh = empty[-1]
-        unit = np.where(
-            fresh, np.minimum(first, 1.0), self.curvature[-1, rows] / np.where(fresh, 1.0, change)
+        empty = self.curvature <= 0
+        rho = jnp.where(empty, 0.0, 1 / jnp.where(empty, 1.0, self.curvature))
+        places = (self.steps, self.changes, rho)
+
+        def down(d, place):
+            step, change, rho = place
+            weight = rho * jnp.sum(step * d, axis=1)
+            return d - weight[:, None] * change, weight
+
+        def up(d, place):
+            (step, change, rho), weight = place
+            back = rho * jnp.sum(change * d, axis=1)
+            return d + (weight - back)[:, None] * step, None
+
+        d, weights = jax.lax.scan(down, slope, places, reverse=True)
+        newest = jnp.sum(self.changes[-1] ** 2, axis=1)
+        unit = jnp.where(
+            empty[-1], _first_size(slope), self.curvature[-1] / jnp.where(empty[-1], 1.0, newest)
         )
-        d *= unit[:, None]
-        for i in range(_MEMORY):
-            back = rho[i] * np.sum(self.changes[i, rows] * d, axis=1)
-            d += (weights[_MEMORY - 1 - i] - back)[:, None] * self.steps[i, rows]
-        return d
+        return jax.lax.scan(up, unit[:, None] * d, (places, weights))[0]
+
+
+class _Climbs(NamedTuple):
+    """Climbs on their way: where they are, what they try next, and for how many steps in a row each
+    has hardly risen.
+    """
+
+    z: Rows
+    value: PerClimb
+    slope: Rows
+    direction: Rows
+    size: PerClimb
+    memory: _Memory
+    running: Bool[Array, " climbs"]
+    at_top: Bool[Array, " climbs"]
+    calm: Int[Array, " climbs"]
+    gradients: Scalar
+    rounds: Scalar
 
 
 def climb(
-    ask: ValuesAndGradients, starts: Float[np.ndarray, "starts dim"], *, rounds: int = 400
+    density: AbstractDensity,
+    starts: Float[np.ndarray, "starts dim"],
+    *,
+    rounds: int = 400,
+    piece: int = 64,
 ) -> Climbed:
-    """Tops of log γ above every start; `ask` gives values and gradients of many particles at once.
-    Where either is not finite, or its square is not, there is no mass, and a step into it is too
-    long.
+    """Tops of log γ above every start, `piece` of them at once. Where log γ, its slope or the
+    square of that is not finite there is no mass, and a step into it is too long.
     """
-    z = np.array(starts, np.float64)
-    num, dim = z.shape
-    memory, everyone = _Memory(num, dim), np.arange(num)
-    value, gradient = _finite(*ask(z))
-    running, at_top = np.isfinite(value), np.zeros(num, bool)
-    d = memory.direction(everyone, gradient)
-    size, calm, done = np.ones(num), np.zeros(num, int), 0
-    while running.any() and done < rounds:
-        done += 1
-        slope = np.sum(gradient * d, axis=1)
-        going = np.flatnonzero(running)
-        new_value, new_gradient = value.copy(), gradient.copy()
-        new_value[going], new_gradient[going] = _finite(
-            *ask(z[going] + size[going, None] * d[going])
-        )
-        # Rounding of a large log density must not refuse a good step.
-        slack = 1e-9 + np.finfo(np.float32).eps * np.abs(value) * 0.1
-        with np.errstate(invalid="ignore"):
-            rises = running & (new_value >= value + _RISE * size * slope - slack)
-        rows = np.flatnonzero(rises)
-        memory.add(rows, size[rows, None] * d[rows], gradient[rows] - new_gradient[rows])
-        rose = new_value[rows] - value[rows]
-        z[rows] += size[rows, None] * d[rows]
-        value[rows], gradient[rows] = new_value[rows], new_gradient[rows]
-        d[rows], size[rows] = memory.direction(rows, gradient[rows]), 1.0
-        promised = np.sum(gradient[rows] * d[rows], axis=1)
-        calm[rows] = np.where(np.maximum(rose, promised) < _ENOUGH, calm[rows] + 1, 0)
-        ended = rows[(calm[rows] >= _PATIENCE) | (promised <= 1e-12)]
-        size[running & ~rises] *= 0.3
-        short = np.flatnonzero(running & (size < _SHORTEST))
-        # Too short a step: once more along the gradient, and if there is no memory to blame, here.
-        blamed = memory.curvature[-1, short] > 0
-        memory.forget(short[blamed])
-        d[short[blamed]] = memory.direction(short[blamed], gradient[short[blamed]])
-        size[short] = 1.0
-        for at in (ended, short[~blamed]):
-            running[at], at_top[at] = False, True
-    return Climbed(z, value, at_top, done)
+    starts = np.asarray(starts)
+    parts = [
+        _climb_piece(density, rows, min(piece, len(starts) - piece * i), rounds)
+        for i, rows in enumerate(in_pieces(starts, piece))
+    ]
+    *arrays, gradients = zip(*parts, strict=True)
+    z, log_gamma, slope, at_top = (np.concatenate(x)[: len(starts)] for x in arrays)
+    return Climbed(z, log_gamma, slope, at_top, sum(gradients))
 
 
-def _finite(value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    value, gradient = np.array(value, np.float64), np.array(gradient, np.float64)
-    bad = ~np.isfinite(value) | ~(np.abs(gradient) < _STEEPEST).all(axis=1)
-    value[bad], gradient[bad] = -np.inf, 0.0
-    return value, gradient
+def _climb_piece(density: AbstractDensity, starts: np.ndarray, num: int, rounds: int) -> Climbed:
+    """Of the first `num`; the others are there to fill the piece."""
+    # Where the density is, so that calls later on are of the same kind as the first.
+    now = jax.device_put(_begin(starts, num), getattr(jax.config, "jax_default_device"))  # noqa: B009
+    for done in range(0, 1 + rounds, _CALL):
+        now = _go_on(density, now, jnp.int32(min(_CALL, 1 + rounds - done)))
+        if not np.any(now.running):
+            break
+    z, log_gamma, slope = (np.asarray(x, np.float64) for x in (now.z, now.value, now.slope))
+    return Climbed(z, log_gamma, slope, np.asarray(now.at_top), int(now.gradients))
+
+
+def _begin(starts: np.ndarray, num: int) -> _Climbs:
+    """Before the first round: nothing to try but the place itself."""
+    dtype = jnp.result_type(float)
+    (count, dim), zero = starts.shape, np.zeros(starts.shape, dtype)
+    many = np.zeros((_MEMORY, count, dim), dtype)
+    state: Any = {
+        "z": starts.astype(dtype),
+        "value": np.full(count, -np.inf, dtype),
+        "slope": zero,
+        "direction": zero,
+        "size": np.ones(count, dtype),
+        "memory": _Memory(many, many, many[..., 0]),  # type: ignore[arg-type]
+        "running": np.arange(count) < num,
+        "at_top": np.zeros(count, bool),
+        "calm": np.zeros(count, np.int32),
+        "gradients": np.int32(0),
+        "rounds": np.int32(0),
+    }
+    return _Climbs(**state)
+
+
+@compiled_soon
+def _go_on(density: AbstractDensity, now: _Climbs, rounds: Scalar) -> _Climbs:
+    """So many rounds more, fewer where all climbs have ended."""
+    ready, until = density.precomputed(), now.rounds + rounds
+
+    def going(now: _Climbs) -> Array:
+        return (now.rounds < until) & jnp.any(now.running)
+
+    return jax.lax.while_loop(going, lambda now: _round(ready, now), now)
+
+
+def _round(density: AbstractDensity, now: _Climbs) -> _Climbs:
+    is_first = now.rounds == 0
+    running = now.running
+    tried = now.z + now.size[:, None] * now.direction
+    value, slope = jax.vmap(jax.value_and_grad(density.log_gamma))(tried)
+    # The square of a larger slope is no number.
+    steepest = 1e-4 * jnp.finfo(value.dtype).max ** 0.5
+    has_mass = jnp.isfinite(value) & jnp.all(jnp.abs(slope) < steepest, axis=1)
+    value = jnp.where(has_mass, value, -jnp.inf)
+    slope = jnp.where(has_mass[:, None], slope, 0.0)
+    # Rounding of a large log density must not refuse a good step.
+    wanted = _RISE * now.size * jnp.sum(now.slope * now.direction, axis=1)
+    slack = 1e-9 + 0.1 * np.finfo(np.float32).eps * jnp.abs(now.value)
+    rises = running & has_mass & (is_first | (value >= now.value + wanted - slack))
+
+    memory = now.memory.add(rises, tried - now.z, now.slope - slope)
+    rose = value - now.value
+    z = jnp.where(rises[:, None], tried, now.z)
+    value, slope = jnp.where(rises, value, now.value), jnp.where(rises[:, None], slope, now.slope)
+    direction = jnp.where(rises[:, None], memory.direction(slope), now.direction)
+    promised = jnp.sum(slope * direction, axis=1)
+    is_calm = jnp.maximum(rose, promised) < _ENOUGH
+    calm = jnp.where(rises, jnp.where(is_calm, now.calm + 1, 0), now.calm)
+    ended = rises & ((calm >= _PATIENCE) | (promised <= 1e-12))
+
+    size = jnp.where(rises, 1.0, 0.3 * now.size)
+    # Too short a step: once more along the slope, and if there is no memory to blame, here.
+    short = running & (size < _SHORTEST)
+    blamed = short & (memory.curvature[-1] > 0)
+    direction = jnp.where(blamed[:, None], _first_size(slope)[:, None] * slope, direction)
+    ended = ended | (short & ~blamed)
+    begins_without_mass = is_first & ~has_mass
+    return _Climbs(
+        z=z,
+        value=value,
+        slope=slope,
+        direction=direction,
+        size=jnp.where(short, 1.0, size),
+        memory=memory.forget(blamed),
+        running=running & ~ended & ~begins_without_mass,
+        at_top=now.at_top | ended,
+        calm=calm,
+        gradients=now.gradients + jnp.sum(running, dtype=now.gradients.dtype),
+        rounds=now.rounds + 1,
+    )
+
+
+def _first_size(slope: Rows) -> PerClimb:
+    """Without a memory the first step is of length one, in the units of the search, or less."""
+    return jnp.minimum(1 / jnp.maximum(_length(slope), 1e-30), 1.0)
+
+
+def _length(rows: Rows) -> PerClimb:
+    return jnp.linalg.norm(rows, axis=1)

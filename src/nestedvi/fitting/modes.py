@@ -20,9 +20,8 @@ from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
-from nestedvi.fitting.climb import climb
-from nestedvi.host import num_operations, on_host
-from nestedvi.pieces import piece_size, through_pieces
+from nestedvi.fitting.climb import Climbed, climb
+from nestedvi.host import is_on_host, num_operations, on_host
 
 __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]
 
@@ -102,11 +101,6 @@ class Modes(NamedTuple):
 
 
 @compiled_soon
-def _values_and_gradients(density: AbstractDensity, z: Float[Array, "piece dim"]) -> Any:
-    return jax.vmap(jax.value_and_grad(density.log_gamma))(z)
-
-
-@compiled_soon
 def _hessian(density: AbstractDensity, z: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     def column(direction):
         return jax.jvp(jax.grad(density.log_gamma), (z,), (direction,))[1]
@@ -128,18 +122,21 @@ def _climbing(density: AbstractDensity, dim: int) -> Iterator["_Counted"]:
 
 
 class _Counted:
-    """log γ and its derivatives in pieces of one size, with the calls counted."""
+    """log γ, its derivatives and climbs, in pieces of one size, with the gradients counted."""
 
     def __init__(self, density: AbstractDensity, dtype: Any):
         self.density, self.dtype, self.gradients = density, dtype, 0
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        self.gradients += len(z)
-        return through_pieces(
-            lambda piece: _values_and_gradients(self.density, jnp.asarray(piece, self.dtype)),
-            z,
-            piece_size(_PIECE),
-        )
+        there = self.climb(z, rounds=0)
+        return there.log_gamma, there.slope
+
+    def climb(self, starts: np.ndarray, *, rounds: int) -> Climbed:
+        # An accelerator takes as long for a whole survey as for one climb.
+        piece = _PIECE if is_on_host() else _SURVEY
+        ended = climb(self.density, starts, rounds=rounds, piece=piece)
+        self.gradients += ended.gradients
+        return ended
 
     def hessian(self, z: np.ndarray) -> np.ndarray:
         """Of −log γ."""
@@ -237,7 +234,7 @@ def find_modes(
     # At most so much more than log γ at its top is the log mass of a mode.
     widest = dim * (np.log(_WIDEST) + 0.5 * np.log(2 * np.pi))
     with _climbing(density, dim) as ask:
-        ends = climb(ask, starts, rounds=_FIRST_CLIMB if known is None else _LATER_CLIMB)
+        ends = ask.climb(starts, rounds=_FIRST_CLIMB if known is None else _LATER_CLIMB)
         for i in np.argsort(-ends.log_gamma):
             top = ends.log_gamma[i]
             if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
@@ -256,7 +253,7 @@ def survey(
     far away, which few starts lead to.
     """
     with _climbing(density, np.shape(starts)[1]) as ask:
-        short = climb(ask, starts, rounds=_SHORT_CLIMB)
+        short = ask.climb(starts, rounds=_SHORT_CLIMB)
     far = np.isfinite(short.log_gamma)
     for place, top, root in zip(known.z, known.log_gamma, known.roots, strict=True):
         square = squares_on_host(short.z, place[None], root[None])[0][:, 0]
