@@ -17,6 +17,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.autoregressive import AutoregressiveMixture
+from nestedvi.densities.low_rank import LowRankNormal, LowRankRoot
 from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
 
@@ -51,6 +52,11 @@ def student():
 def student_products():
     means, scales = jnp.array([[0.5, -1.0], [-0.6, 0.4]]), jnp.array([[0.9, 0.7], [1.1, 0.8]])
     return nvi.densities.StudentProducts(means, scales, jnp.array([0.3, -0.2]), freedom=12)
+
+
+def low_rank():
+    root = LowRankRoot(jnp.array([0.7, 1.3]), jnp.array([[0.6], [0.8]]), jnp.array([2.0]))
+    return LowRankNormal(jnp.array([0.5, -1.0]), root)
 
 
 def autoregressive():
@@ -102,6 +108,7 @@ DENSITIES = {
     "unlike-mixture": (lambda: Mixture((mixture(), correlated()), jnp.array([0.2, 0.9])), 2),
     "student": (student, 2),
     "student-products": (student_products, 2),
+    "low-rank": (low_rank, 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
     "planar": (planar, 2),
@@ -209,7 +216,8 @@ def test_densities_of_many_particles_are_those_of_each(name, x64):
 
 
 @pytest.mark.parametrize(
-    "name", ["scale-mixture", "unlike-mixture", "student", "affine", "correlated-mixture"]
+    "name",
+    ["scale-mixture", "unlike-mixture", "student", "affine", "correlated-mixture", "low-rank"],
 )
 def test_many_draws_at_once_are_of_the_density(name, key, x64):
     """Those that are drawn on the host: bounded moments by quadrature, within five standard

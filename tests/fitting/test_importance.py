@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import nestedvi as nvi
 from nestedvi.densities.mixtures import StudentMixture
@@ -16,6 +17,7 @@ from nestedvi.fitting.importance import (
     draw_many_weighted,
     draw_weighted,
     fit_base,
+    for_moves,
     in_powers_of_two,
     products_at_modes,
     refit,
@@ -168,6 +170,27 @@ def test_components_are_a_power_of_two_of_the_same_density(components, dim, padd
         same = in_powers_of_two(base)
         assert len(same.means) == len(same.log_weights) == padded
         np.testing.assert_allclose(same.log_prob_many(z), base.log_prob_many(z), rtol=1e-10)
+
+
+def test_a_base_for_moves_costs_no_square_of_many_dimensions(x64):
+    """In 250 of them: light tails, the same place, and the same covariance where that has few
+    directions; in few dimensions it is the same density.
+    """
+    rng, dim = np.random.default_rng(6), 250
+    scales = np.exp(rng.normal(size=dim))
+    covariance = np.diag(scales**2) + 9.0 * np.outer(scales, scales)
+    root = np.linalg.cholesky(covariance)
+    base = StudentMixture(jnp.ones((1, dim)), jnp.asarray(root)[None], jnp.zeros(1))
+    light = for_moves(base)
+    assert all(x.size <= 32 * dim for x in jax.tree.leaves(light))
+    z = 1.0 + rng.normal(size=(5, dim)) @ root.T
+    expected = stats.multivariate_normal(np.ones(dim), covariance).logpdf(z)
+    np.testing.assert_allclose(light.log_prob_many(z), expected, rtol=1e-6)
+    small = StudentMixture(jnp.ones((1, 2)), jnp.asarray(ROOT)[None], jnp.zeros(1))
+    few = rng.normal(size=(5, 2))
+    np.testing.assert_allclose(
+        for_moves(small).log_prob_many(few), small.log_prob_many(few), rtol=1e-10
+    )
 
 
 def test_an_accelerator_draws_and_weights_at_once(monkeypatch, x64):

@@ -58,6 +58,19 @@ def test_a_plain_base_without_modes_is_one_gaussian():
     np.testing.assert_allclose(np.diag(base.roots[0]), z[0].std(axis=0), rtol=0.02)
 
 
+def test_a_plain_base_in_many_dimensions_has_few_directions():
+    """One that is wide, of 250 dimensions: its variance, and no matrix in the base."""
+    rng, dim = np.random.default_rng(2), 250
+    direction = np.ones(dim) / dim**0.5
+    z = rng.normal(size=(1, 2000, dim)) + 7 * rng.normal(size=(1, 2000, 1)) * direction
+    base = _plain_base(quick_at(np.zeros(dim), np.eye(dim)), [z.astype(np.float32)])
+    assert all(x.size <= 32 * dim for x in jax.tree.leaves(base))
+    draws = np.asarray(base.sample_many(jax.random.key(0), 20_000))
+    # Of 2000 particles and 20 000 draws: five standard errors of the first, and shrinkage.
+    assert abs(np.var(draws @ direction) / 50 - 1) < 5 * (2 / 2000) ** 0.5 + 0.05
+    assert abs(np.mean(np.var(draws, axis=0)) / (1 + 49 / dim) - 1) < 0.05
+
+
 def test_runs_that_disagree_are_named():
     assert _disagreement(1.0, 1.05, 0.001) == ()
     (sentence,) = _disagreement(1.0, 2.0, 0.01)
@@ -76,3 +89,16 @@ def test_mass_that_moves_reach_and_draws_do_not():
     )
     assert _beyond_draws(run) == pytest.approx(0.5)
     assert _beyond_draws(SimpleNamespace(**{**vars(run), "drawn_log_w": np.array([1.1])})) == 0
+
+
+def test_a_bulk_beyond_all_draws_is_counted_where_it_was_reached():
+    """All three particles end beyond the draws. At the first temperature one of them is beyond
+    these, and at the last one, with a quarter of the weight, beyond what the others had reached.
+    """
+    run = SimpleNamespace(
+        drawn_log_w=np.array([0.0, 1.0, -3.0]),
+        betas=np.array([0.5, 1.0]),
+        log_ratios=np.array([[0.0, 2.0, -6.0], [1.0, 5.0, 1.5], [4.0, 4.5, 6.0]]),
+        log_w=np.log([[0.25, 0.5, 0.25]]),
+    )
+    assert _beyond_draws(run) == pytest.approx(1 / 3 + 0.25)

@@ -27,6 +27,7 @@ __all__ = [
     "bulk_root",
     "covariance_root",
     "diagonal_map",
+    "held_out_spectrum",
     "in_units_of",
     "lower_root",
     "shrunk_root",
@@ -203,25 +204,33 @@ def whiten(z: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, root, scipy.linalg.solve_triangular(root, (z - mean).T, lower=True).T
 
 
-def shrunk_root(z: Data, root: np.ndarray | None = None) -> np.ndarray:
-    """A lower root of the covariance of particles that are few for their dimension.
+def held_out_spectrum(
+    u: Float[np.ndarray, "data dim"],
+) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
+    """Variances, and directions as columns, of centred particles that may be few for their
+    dimension.
 
     An eigenvalue of a sample is too large if it is large, and too small if it is small. So each is
     replaced by the variance, along the eigenvector of one half of the particles, of the other half.
-    This is done in the coordinates of `root`, a root of what the covariance is near; without one,
-    in units of the particles' standard deviations.
     """
     # Importing nestedvi does not import it, and few posteriors need it.
     from scipy.optimize import isotonic_regression
 
+    held_out = np.arange(len(u)) * _RUNS // len(u) % 2 == 0
+    _, half = np.linalg.eigh(u[~held_out].T @ u[~held_out])
+    values = isotonic_regression(np.mean((u[held_out] @ half) ** 2, axis=0)).x
+    return values, np.linalg.eigh(u.T @ u)[1]
+
+
+def shrunk_root(z: Data, root: np.ndarray | None = None) -> np.ndarray:
+    """A lower root of the covariance of particles that are few for their dimension, with variances
+    that were held out: in the coordinates of `root`, a root of what the covariance is near; without
+    one, in units of the particles' standard deviations.
+    """
     z = np.asarray(z, np.float64)
     root = np.diag(z.std(axis=0) + 1e-20) if root is None else root
     u = scipy.linalg.solve_triangular(root, (z - z.mean(axis=0)).T, lower=True).T
-    held_out = np.arange(len(u)) * _RUNS // len(u) % 2 == 0
-    _, half = np.linalg.eigh(u[~held_out].T @ u[~held_out])
-    values = np.mean((u[held_out] @ half) ** 2, axis=0)
-    values = isotonic_regression(values).x
-    _, vectors = np.linalg.eigh(u.T @ u)
+    values, vectors = held_out_spectrum(u)
     return lower_root(np.sqrt(values + 1e-12), root @ vectors)
 
 

@@ -6,7 +6,7 @@ draws, and fits means, covariances and weights of the components to them. Nothin
 the modes came from.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,7 +20,8 @@ from nestedvi._types import Key
 from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import covariance_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
-from nestedvi.densities.mixtures import StudentMixture, log_radial, squares_on_host
+from nestedvi.densities.low_rank import FULL_DIM, LowRankNormal, low_rank_of
+from nestedvi.densities.mixtures import Mixture, StudentMixture, log_radial, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
 from nestedvi.host import is_on_host
@@ -36,7 +37,9 @@ __all__ = [
     "draw_many_weighted",
     "draw_weighted",
     "fit_base",
+    "for_moves",
     "in_powers_of_two",
+    "in_precision_at_hand",
     "products_at_modes",
     "refit",
     "weigh",
@@ -45,6 +48,7 @@ __all__ = [
 # A log weight of zero mass as a number that can be multiplied with β = 0.
 NO_MASS = -1e30
 Base = StudentMixture | StudentProducts
+T = TypeVar("T")
 
 SHORT = 3.0
 # A mode whose share of the mass is below e to minus this is left out.
@@ -166,6 +170,24 @@ def in_powers_of_two(base: Base) -> Base:
     log_weights[rows == 0] -= np.log1p(more)
     parts = jax.tree.map(lambda x: np.asarray(x)[rows], base)
     return eqx.tree_at(lambda b: b.log_weights, parts, log_weights)
+
+
+def for_moves(base: Base) -> AbstractSampleable:
+    """Much the same density for a program that evaluates it at every step of many particles. In
+    many dimensions a full covariance would cost more there than the target does: components have
+    light tails then, and widths and a few directions of their own.
+    """
+    ready: AbstractSampleable = in_powers_of_two(base)
+    if isinstance(base, StudentMixture) and base.means.shape[1] > FULL_DIM:
+        places = (np.asarray(x, np.float64) for x in (base.means, base.roots))
+        parts = [LowRankNormal(mean, low_rank_of(root)) for mean, root in zip(*places, strict=True)]
+        ready = Mixture(parts, np.asarray(base.log_weights))
+    return in_precision_at_hand(ready)
+
+
+def in_precision_at_hand(base: T) -> T:
+    """With the numbers of the host as arrays of programs."""
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
 
 
 def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

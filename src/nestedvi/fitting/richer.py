@@ -10,13 +10,20 @@ import scipy.special
 from nestedvi._types import Key
 from nestedvi.densities.affine import covariance_root, shrunk_root, whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi.densities.low_rank import LowRankNormal, low_rank_of, low_rank_root
 from nestedvi.densities.mixtures import Mixture, StudentMixture, squares_on_host
 from nestedvi.densities.products import StudentProducts
-from nestedvi.fitting.importance import Base, draw_weighted, refit
+from nestedvi.fitting.importance import Base, draw_weighted, in_precision_at_hand, refit
 from nestedvi.particles.weights import normalise, systematic
 from nestedvi.randomness import generator, split_on_host
 
-__all__ = ["around_particles", "defended", "richer_base", "with_component"]
+__all__ = [
+    "around_particles",
+    "defended",
+    "low_rank_around_particles",
+    "richer_base",
+    "with_component",
+]
 
 # Draws that are picked by weight, for centres; rounds that move those; steps of expectation
 # maximisation before the base is drawn from.
@@ -78,17 +85,44 @@ def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:
     Tails are light: under heavy ones the likeliest scatter is too narrow to draw from in many
     dimensions. A component with no more rows than coordinates keeps its place and shape.
     """
-    z = np.asarray(z, np.float64)
     means, roots = (np.array(x, np.float64) for x in (base.means, base.roots))
-    squares, log_det = squares_on_host(z, means, roots)
-    group = np.argmax(np.asarray(base.log_weights) - log_det - 0.5 * squares, axis=1)
-    for m in range(len(means)):
-        rows = z[group == m]
+    groups = _nearest(base, z)
+    for m, rows in enumerate(groups):
         if len(rows) > z.shape[1]:
             means[m], roots[m] = rows.mean(axis=0), shrunk_root(rows, roots[m])
-    log_weights = np.log(np.bincount(group, minlength=len(means)) + 1.0)
-    arrays = (jnp.asarray(x, jnp.result_type(float)) for x in (means, roots, log_weights))
+    arrays = (jnp.asarray(x, jnp.result_type(float)) for x in (means, roots, _log_sizes(groups)))
     return StudentMixture(*arrays)
+
+
+def low_rank_around_particles(base: StudentMixture, z: np.ndarray) -> Mixture:
+    """The same with Gaussians of few directions, for so many dimensions that full covariances would
+    cost more in moves than the target does.
+    """
+
+    def part(rows: np.ndarray, mean: np.ndarray, root: np.ndarray) -> LowRankNormal:
+        if len(rows) > z.shape[1]:
+            mean, low_rank = rows.mean(axis=0), low_rank_root(rows)
+        else:
+            low_rank = low_rank_of(root)
+        return LowRankNormal(jnp.asarray(mean), low_rank)
+
+    groups, places = _nearest(base, z), (np.asarray(x) for x in (base.means, base.roots))
+    parts = [part(*one) for one in zip(groups, *places, strict=True)]
+    return in_precision_at_hand(Mixture(parts, _log_sizes(groups)))
+
+
+def _nearest(base: StudentMixture, z: np.ndarray) -> list[np.ndarray]:
+    """The rows that are likeliest from each component."""
+    z, num = np.asarray(z, np.float64), len(base.means)
+    if num == 1:
+        return [z]
+    squares, log_det = squares_on_host(z, base.means, base.roots)
+    group = np.argmax(np.asarray(base.log_weights) - log_det - 0.5 * squares, axis=1)
+    return [z[group == m] for m in range(num)]
+
+
+def _log_sizes(groups: list[np.ndarray]) -> np.ndarray:
+    return np.log([len(rows) + 1.0 for rows in groups])
 
 
 def defended(base: Base) -> AbstractSampleable:

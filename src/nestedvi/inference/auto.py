@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,7 +21,7 @@ from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.errors import DensityError
-from nestedvi.fitting.importance import in_powers_of_two
+from nestedvi.fitting.importance import for_moves
 from nestedvi.inference.answer import Answer, Request, RoundingError, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, num_draws, quick_base
@@ -39,6 +38,8 @@ _PILOT_DIM, _PILOT_PARTICLES = 64, 500
 # of its draws as in others, and this share of them, and log Ẑ is not below by more than the last
 # number and four errors. Of fewer draws the share is a matter of one or two large weights.
 _BETTER, _TELLING, _BELOW = 2.0, 0.01, 0.1
+# A trial with a larger k̂ says nothing of what it keeps.
+_NO_TAIL = 0.7
 _PILOT = Plan(ess_share=0.7, moves=3, extra=1, draws=16)
 
 
@@ -119,7 +120,10 @@ def _is_better(own: _Look, other: _Look) -> bool:
     errors = [4 * np.sqrt((1 / x.share - 1) / num_draws(own.request.dim)) for x in (here, there)]
     if here.log_Z_hat < there.log_Z_hat - _BELOW - sum(errors):
         return False
-    return own.answer is not None or here.share > max(_BETTER * there.share, _TELLING)
+    if own.answer is not None:
+        # Without the neck of a hierarchy draws look good. Where others keep more, those are right.
+        return here.share >= there.share or there.khat >= _NO_TAIL
+    return here.share > max(_BETTER * there.share, _TELLING)
 
 
 def _look(keys: Sequence[Key], request: Request, stages: Stages) -> _Look:
@@ -155,7 +159,4 @@ def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
     """
     if quick.trial is None:
         return ScaleMixture(dim)
-    at_modes = in_powers_of_two(quick.trial.base)
-    dtype = jnp.result_type(float)
-    at_modes = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)), at_modes)
-    return Mixture((at_modes, ScaleMixture(dim)), jnp.zeros(2))
+    return Mixture((for_moves(quick.trial.base), ScaleMixture(dim)), jnp.zeros(2))

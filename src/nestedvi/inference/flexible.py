@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -17,10 +16,11 @@ from jaxtyping import Float
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.low_rank import FULL_DIM
 from nestedvi.densities.mixtures import Mixture, StudentMixture
 from nestedvi.fitting.base import refit_base
-from nestedvi.fitting.importance import in_powers_of_two
-from nestedvi.fitting.richer import around_particles
+from nestedvi.fitting.importance import for_moves
+from nestedvi.fitting.richer import around_particles, low_rank_around_particles
 from nestedvi.inference.answer import (
     Answer,
     Cost,
@@ -53,6 +53,8 @@ _FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
 # cannot feed it. Then so many rounds of a plain one.
 _FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
+# With this share of the particles beyond all draws from the base its bulk is elsewhere.
+_MOST = 0.5
 
 
 class Start(NamedTuple):
@@ -148,7 +150,7 @@ def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide:
 
 def _plain_base(
     quick: QuickBase, data: list[Float[np.ndarray, "moves particles dim"]]
-) -> StudentMixture:
+) -> AbstractSampleable:
     """The mixture at the modes, or one Gaussian, with means and covariances of the last runs'
     particles.
     """
@@ -158,18 +160,31 @@ def _plain_base(
         base = StudentMixture(z.mean(axis=0)[None], spread[None], np.zeros(1))
     else:
         base = quick.trial.base
-    base = in_powers_of_two(around_particles(base, z))  # type: ignore[assignment]
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
+    if z.shape[1] > FULL_DIM:
+        return low_rank_around_particles(base, z)
+    return for_moves(around_particles(base, z))
 
 
 def _beyond_draws(run: Tempering) -> float:
     """The share of the particles that ended where the base has less of its due than at any of its
     draws. Moves got there and draws did not, so that this mass is in the particles and hardly in
     log Ẑ, and no weight shows it.
+
+    In many dimensions that is most of them: no draw from a base is like any particle of the target,
+    and the temperatures between them are what joins the two. Then it is the sum of the shares that
+    moves at each temperature brought to where neither draws nor particles of any before had been.
     """
-    most = np.max(run.drawn_log_w) / run.betas[0]
-    beyond = run.log_ratios[-1] > most
-    return float(np.sum(normalise(run.log_w.reshape(-1))[beyond]))
+    most = float(np.max(run.drawn_log_w) / run.betas[0])
+    weight = normalise(run.log_w.reshape(-1))
+    beyond = float(weight @ (run.log_ratios[-1] > most))
+    if beyond < _MOST:
+        return beyond
+    *before, last = run.log_ratios[1:]
+    newly = 0.0
+    for log_ratio in before:
+        newly += float(np.mean(log_ratio > most))
+        most = max(most, float(log_ratio.max()))
+    return newly + float(weight @ (last > most))
 
 
 def _disagreement(before: float, log_Z: float, stderr: float) -> tuple[str, ...]:

@@ -69,7 +69,9 @@ def as_sampler(base: AbstractSampleable, target: AbstractDensity, tuned: Tuned) 
     dtype, num = jnp.result_type(float), len(tuned.betas) - 1
     moves = Hamiltonian(
         jnp.asarray(tuned.step_sizes[1:], dtype),
-        jnp.asarray(np.broadcast_to(tuned.roots[-1], (num, *tuned.roots[-1].shape)), dtype),
+        jax.tree.map(
+            lambda x: jnp.asarray(np.broadcast_to(x, (num, *x.shape)), dtype), tuned.roots[-1]
+        ),
         LEAPS,
     )
     path = Annealing(base, target, _Betas(jnp.asarray(tuned.betas, dtype)))

@@ -79,8 +79,9 @@ _STDERR, _MOST_CALLS, _MOST_DRAWS = 0.003, 8, 65_536
 
 
 class QuickBase(NamedTuple):
-    """A base with the trial that judged it, whether that is good enough, what was spent, and
-    Laplace's approximation of the log mass of all modes; `trial` is None where no mode was found.
+    """A base with the trial that judged it, whether that is good enough, what was spent, Laplace's
+    approximation of the log mass of all modes, and the share of the pilot's particles that speaks
+    of mass which draws do not reach; `trial` is None where no mode was found.
     """
 
     trial: Trial | None
@@ -88,6 +89,7 @@ class QuickBase(NamedTuple):
     gradients: int
     values: int
     log_mass: float = -np.inf
+    unreached: float = 0.0
 
 
 def num_draws(dim: int) -> int:
@@ -179,12 +181,11 @@ class _Search:
         if self.pilot is None or self.particles is None:
             return True
         missed = self.missed(trial)
+        # A pilot's log Z is rough; its particles are all where the base is.
         if not len(missed) and trial.share > _GOOD:
-            # A pilot's log Z is rough; its particles are all where the base is.
             return True
-        return _agrees(trial, self.pilot, self.target) and not _too_many(
-            missed, self.particles, trial
-        )
+        agrees = _agrees(trial, self.pilot, self.target)
+        return agrees and not _too_many(missed, self.particles, trial)
 
 
 def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) -> QuickBase:
@@ -204,7 +205,10 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         if accepted := at.accepts(other):
             trial = other
             break
-    return QuickBase(trial, accepted, at.gradients, at.values, at.modes.total_log_mass)
+    unreached = 0.0
+    if accepted and at.particles is not None:
+        unreached = _excess(len(at.missed(trial)), at.particles, trial)
+    return QuickBase(trial, accepted, at.gradients, at.values, at.modes.total_log_mass, unreached)
 
 
 def _is_even(pilot: Tempering | None) -> bool:
@@ -216,9 +220,15 @@ def _too_many(missed: np.ndarray, particles: np.ndarray, trial: Trial) -> bool:
     """Whether more particles are uncovered than chance allows: three standard errors above what the
     trial's own weights say.
     """
-    num = len(particles)
-    expected = num * trial.short
-    return len(missed) > expected + 3 * expected**0.5 + _UNCOVERED * num
+    return _excess(len(missed), particles, trial, errors=3) > _UNCOVERED
+
+
+def _excess(num: int, particles: np.ndarray, trial: Trial, errors: float = 1) -> float:
+    """What share of the particles, of `num` that are uncovered, neither the trial's own weights nor
+    so many standard errors explain: no draw's weight shows such mass.
+    """
+    expected = len(particles) * trial.short
+    return max(0.0, num - expected - errors * expected**0.5) / len(particles)
 
 
 def _uncovered(base: Base, target: Pullback, z: np.ndarray, threshold: float) -> np.ndarray:
@@ -259,9 +269,8 @@ def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:
 
 
 class _Drawn(NamedTuple):
-    """Fresh draws of ten batches: particles that were picked from each by weight, and the draw
-    that each is, log Ẑ of each batch, all log weights, and some draws with their log weights for a
-    fit.
+    """Fresh draws of ten batches: particles picked from each by weight, the draw that each is, the
+    batches' log Ẑ, all log weights, and some draws with theirs for a fit.
     """
 
     particles: np.ndarray
@@ -301,11 +310,7 @@ def _draw_batches(
 
 
 def answer_by_importance(
-    key: Key,
-    quick: QuickBase,
-    target: Pullback,
-    num_particles: int,
-    mesh: Mesh | None = None,
+    key: Key, quick: QuickBase, target: Pullback, num_particles: int, mesh: Mesh | None = None
 ) -> Answer | None:
     """`num_particles` of ten batches of fresh draws, thinned systematically by their weights. If
     these weights do not keep what the trial promised, the base is fitted to them and tried once
@@ -326,7 +331,8 @@ def answer_by_importance(
     else:
         return None
     # Draws are independent: their weights say the error better than ten batches do.
-    stderr = np.hypot(np.sqrt((1 / share - 1) / len(log_w)), beyond_largest(log_w))
+    of_weights = np.sqrt((1 / share - 1) / len(log_w))
+    stderr = np.linalg.norm([of_weights, beyond_largest(log_w), quick.unreached])
     ancestors = num_families(drawn.origin, _BATCHES)
     return Answer(
         np.asarray(target.map(jnp.asarray(drawn.particles[:num_particles]))),

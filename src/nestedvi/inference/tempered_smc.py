@@ -18,8 +18,9 @@ from jaxtyping import Float
 from nestedvi._types import Key
 from nestedvi.densities.affine import Affine, Pullback, whiten
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.low_rank import FULL_DIM
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.fitting.importance import base_at_modes, in_powers_of_two, products_at_modes
+from nestedvi.fitting.importance import base_at_modes, for_moves, products_at_modes
 from nestedvi.fitting.modes import (
     MOST_MODES,
     NUM_STARTS,
@@ -101,15 +102,21 @@ class Wide(NamedTuple):
         the modes, once with light tails and once with heavy ones in every coordinate; each as many.
         """
         dim = self.coarse.z.shape[1]
-        mean, root, _ = whiten(self.coarse.z)
-        around = Affine(ScaleMixture(dim, _AROUND), mean, root)
+        around = Affine(ScaleMixture(dim, _AROUND), *_place_and_widths(self.coarse.z))
         parts: list[AbstractSampleable] = [ScaleMixture(dim), around]
         # With as many modes as are kept there are more, and those at hand would take all weight.
         if self.modes.is_complete:
             dtype = jnp.result_type(float)
             heavy = products_at_modes(self.modes, _HEAVIEST, dtype)
-            parts += [in_powers_of_two(x) for x in (base_at_modes(self.modes, dtype), heavy)]
+            parts += [for_moves(x) for x in (base_at_modes(self.modes, dtype), heavy)]
         return Mixture(tuple(parts), jnp.zeros(len(parts)))
+
+
+def _place_and_widths(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean, and a root of the covariance; in many dimensions its diagonal."""
+    if z.shape[1] > FULL_DIM:
+        return z.mean(axis=0), z.std(axis=0)
+    return whiten(z)[:2]
 
 
 def find_wide(keys: Sequence[Key], request: Request, stages: Stages) -> Wide:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestedvi._types import Flag, Key, Scalar
+from nestedvi.densities.low_rank import LowRankRoot
 from nestedvi.kernels.base import Context, own_density
 from nestedvi.kernels.mcmc import AbstractInvariantMove
 
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 Vector = Float[Array, " dim"]
+Root = Float[Array, "dim dim"] | LowRankRoot
 # A quarter of the steps is shorter than the tuned size, by up to two decades: no one size suits a
 # funnel's neck and its mouth.
 _SHORT_SHARE, _DECADES, _JITTER = 0.25, 2.0, 0.2
@@ -76,7 +78,7 @@ def hamiltonian_step(
     z: Vector,
     log_gamma: Callable[[Vector], Scalar],
     step_size: Scalar,
-    root: Float[Array, "dim dim"],
+    root: Root,
     steps: int,
 ) -> HamiltonianStep:
     """One trajectory of `steps` leapfrog steps, accepted or not: γ is left invariant. It takes
@@ -118,13 +120,17 @@ def hamiltonian_step(
     return HamiltonianStep(jnp.where(accept, z_new, z), jnp.exp(log_accept), jnp.logical_not(short))
 
 
+def _as_root(root: Any) -> Root:
+    return root if isinstance(root, LowRankRoot) else jnp.asarray(root)
+
+
 class Hamiltonian(AbstractInvariantMove):
     """A Hamiltonian trajectory that leaves γ_k invariant, on vectors.
 
     Args:
         step_size: of the leapfrog steps, one number.
-        root: a lower root of the inverse metric, shape (dim, dim); the identity where coordinates
-            are alike.
+        root: a root of the inverse metric, shape (dim, dim), or a `nvi.densities.LowRankRoot`; the
+            identity where coordinates are alike.
         steps: leapfrog steps of one trajectory.
 
     Example:
@@ -136,7 +142,7 @@ class Hamiltonian(AbstractInvariantMove):
     """
 
     step_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
-    root: Float[Array, "dim dim"] = eqx.field(converter=jnp.asarray)
+    root: Float[Array, "dim dim"] | LowRankRoot = eqx.field(converter=_as_root)
     steps: int = eqx.field(static=True, default=10)
 
     def move(self, key: Key, z_prev: Vector, context: Context) -> tuple[Vector, None]:

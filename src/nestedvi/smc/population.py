@@ -23,6 +23,7 @@ from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon, uncompiled
 from nestedvi.densities.affine import bulk_root, whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
+from nestedvi.densities.low_rank import FULL_DIM, LowRankRoot, low_rank_bulk_root
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.importance import draw_weighted, weigh
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
@@ -38,6 +39,7 @@ __all__ = [
     "Moved",
     "Population",
     "RandomWalkMove",
+    "Root",
     "SliceMove",
 ]
 
@@ -47,6 +49,7 @@ LogDensity = Callable[[Vector], Scalar]
 # (number, log base, log target) -> log density, at one point.
 Between = Callable[[Scalar, Scalar, Scalar], Scalar]
 Particles = Float[np.ndarray, "particles dim"]
+Root = Float[np.ndarray, "dim dim"] | LowRankRoot
 # A particle whose own acceptance is below this is stuck.
 _REFUSED = 0.1
 
@@ -68,7 +71,7 @@ class AbstractMove(eqx.Module):
     """The mean acceptance that the step size is tuned to."""
 
     @abc.abstractmethod
-    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
+    def root(self, z: Particles) -> Root:
         """A root of the metric, from the particles; on the host."""
 
     @abc.abstractmethod
@@ -77,7 +80,7 @@ class AbstractMove(eqx.Module):
 
     @abc.abstractmethod
     def __call__(
-        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Any
     ) -> Moved:
         """One move of one particle."""
 
@@ -97,20 +100,22 @@ class AbstractMove(eqx.Module):
 
 
 class HamiltonianMove(AbstractMove):
-    """A Hamiltonian trajectory of `leaps` leapfrog steps in the metric of the particles' bulk."""
+    """A Hamiltonian trajectory of `leaps` leapfrog steps in the metric of the particles' bulk: a
+    diagonal and a few directions in many dimensions.
+    """
 
     leaps: int = eqx.field(static=True, default=10)
 
     acceptance: ClassVar[float] = 0.8
 
-    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
-        return bulk_root(z)
+    def root(self, z: Particles) -> Root:
+        return bulk_root(z) if z.shape[1] <= FULL_DIM else low_rank_bulk_root(z)
 
     def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
         return noise_on_host(rng, num, dim, dtype)
 
     def __call__(
-        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
+        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Any
     ) -> Moved:
         moved = hamiltonian_step(noise, z, log_gamma, step_size, root, self.leaps)
         return Moved(moved.z, moved.acceptance, moved.tuned)
@@ -216,7 +221,7 @@ class SliceMove(AbstractMove):
 def _move(
     pairs: tuple[Any, Float[Array, "piece dim"]],
     densities: tuple[AbstractSampleable, AbstractDensity],
-    tuning: tuple[Scalar, Scalar, Float[Array, "dim dim"]],
+    tuning: tuple[Scalar, Scalar, Any],
     move: AbstractMove,
     between: Between,
 ) -> Moved:
@@ -294,14 +299,10 @@ class Population:
         """What the weights' spread at every resampling adds up to, and their spread since."""
         return self.variance + sum(map(relative_variance, self.log_w)) / len(self.log_w) ** 2
 
-    def step(
-        self, key: Key, beta: float, count: int, size: float, root: np.ndarray, rate: float
-    ) -> float:
-        """`count` moves at a temperature, and the step size that they were tuned to, at `rate`:
-        zero leaves it alone.
-        """
+    def step(self, key: Key, beta: float, count: int, size: float, root: Any, rate: float) -> float:
+        """`count` moves at a temperature, and the size that they were tuned to, at that `rate`."""
         rng, num, dtype = generator(key), len(self.z), self.z.dtype
-        fixed = (jnp.asarray(beta, dtype), jnp.asarray(root, dtype))
+        fixed = jax.tree.map(lambda x: jnp.asarray(x, dtype), (beta, root))
         seen = np.zeros((2, num))
         for _ in range(count):
             moved = self._move_all(rng, size, *fixed)
@@ -320,7 +321,7 @@ class Population:
         return size
 
     def _move_all(
-        self, rng: np.random.Generator, size: float, beta: Scalar, root: Array
+        self, rng: np.random.Generator, size: float, beta: Scalar, root: Any
     ) -> list[Moved]:
         """One move of all particles, in pieces of one size."""
         pieces, dtype = in_pieces(self.z, self.piece), self.z.dtype

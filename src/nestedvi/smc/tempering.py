@@ -19,7 +19,7 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.particles.weights import ess, log_Z_hat, num_families, two_groups
 from nestedvi.randomness import generator, split_on_host
-from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population
+from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population, Root
 
 __all__ = [
     "MAX_LEVELS",
@@ -64,7 +64,7 @@ class Tuned(NamedTuple):
     betas: Float[np.ndarray, " levels"]
     moves: Sequence[int]
     step_sizes: Float[np.ndarray, " levels"]
-    roots: Sequence[Float[np.ndarray, "dim dim"]]
+    roots: Sequence[Root]
 
 
 def next_beta(beta: float, log_ratio: np.ndarray, share: float) -> float:
@@ -96,7 +96,7 @@ class Adapting:
         # temperature. Still more make it more certain, not higher: moves at high temperatures are
         # worth having.
         self.share = max(2 / plan.draws, 1 / 12) if plan.draws > 2 else plan.ess_share
-        self.levels: list[tuple[float, int, np.ndarray]] = []
+        self.levels: list[tuple[float, int, Root]] = []
         self.sizes: list[float] = []
         self.rounds_left = plan.extra
 
@@ -107,7 +107,7 @@ class Adapting:
         self.rounds_left -= 1
         return beta if self.rounds_left >= 0 else None
 
-    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, np.ndarray]:
+    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, Root]:
         hot = len(self.levels) < self.plan.hot and beta < 1
         count = 2 * self.plan.moves if hot else self.plan.moves
         root = self.move.root(z.astype(np.float64))
@@ -139,7 +139,7 @@ class Following:
         self._at += 1
         return float(self._tuned.betas[self._at]) if self._at < len(self._tuned.betas) else None
 
-    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, np.ndarray]:
+    def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, Root]:
         _, moves, sizes, roots = self._tuned
         return moves[self._at], float(sizes[self._at]), roots[self._at]
 
@@ -175,7 +175,7 @@ class Tempering(NamedTuple):
     tuned: Tuned
     log_ratios: Float[np.ndarray, "1+levels particles"]
     step_size: float
-    root: Float[np.ndarray, "dim dim"]
+    root: Root
     stuck: float
     origin: Int[np.ndarray, " particles"]
     gradients: int
