@@ -15,7 +15,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from threadpoolctl import threadpool_limits
 
-__all__ = ["is_on_host", "num_operations", "on_host", "one_thread"]
+__all__ = ["default_device", "is_on_host", "num_operations", "on_host", "one_thread"]
 
 T = TypeVar("T")
 # A core does some 10⁹ operations a second, and an accelerator answers after some milliseconds.
@@ -72,10 +72,15 @@ def on_host(tree: T, operations: Callable[[], float]) -> Iterator[T]:
 
 def is_on_host() -> bool:
     """Whether programs are compiled for the host's processor here."""
-    device = getattr(jax.config, "jax_default_device")  # noqa: B009
+    device = default_device()
     if device is None:
         return jax.default_backend() == "cpu"
     return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def default_device() -> Any:
+    """The device that is asked for here, or its platform's name; None where none is."""
+    return getattr(jax.config, "jax_default_device")  # noqa: B009
 
 
 def one_thread(dim: int) -> AbstractContextManager[Any]:

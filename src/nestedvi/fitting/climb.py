@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nestedvi._types import Scalar
 from nestedvi.compilation import compiled_soon
 from nestedvi.densities.base import AbstractDensity
+from nestedvi.host import default_device
 from nestedvi.pieces import in_pieces
 
 __all__ = ["Climbed", "climb"]
@@ -138,7 +139,7 @@ def climb(
 def _climb_piece(density: AbstractDensity, starts: np.ndarray, num: int, rounds: int) -> Climbed:
     """Of the first `num`; the others are there to fill the piece."""
     # Where the density is, so that calls later on are of the same kind as the first.
-    now = jax.device_put(_begin(starts, num), getattr(jax.config, "jax_default_device"))  # noqa: B009
+    now = jax.device_put(_begin(starts, num), default_device())
     for done in range(0, 1 + rounds, _CALL):
         now = _go_on(density, now, jnp.int32(min(_CALL, 1 + rounds - done)))
         if not np.any(now.running):
