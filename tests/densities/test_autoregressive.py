@@ -59,6 +59,13 @@ def test_without_wide_draws_it_is_what_is_fitted(key):
     np.testing.assert_allclose(density.log_gamma(z), density.log_core(z), rtol=1e-12)
 
 
+def test_a_network_that_has_learned_nothing_may_be_left_out(key):
+    density, y = some(key, 0.0, dim=3), jnp.array([0.3, -1.0, 0.7])
+    new = eqx.tree_at(lambda d: d.heads, density, jnp.zeros_like(density.heads))
+    np.testing.assert_allclose(new.log_core(y, has_network=False), new.log_core(y), rtol=1e-12)
+    assert abs(density.log_core(y, has_network=False) - density.log_core(y)) > 1e-3
+
+
 def test_a_width_that_grows_along_another_coordinate_goes_on_beyond_the_data(key):
     """y_2 = e^{y_1} s: with a linear log width of slope one the conditional's width at y_1 = −6 is
     e^{-6} of that at 0.

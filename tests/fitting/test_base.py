@@ -61,6 +61,22 @@ def test_a_refitted_base_draws_from_its_own_density(turned_funnel):
 
 
 @pytest.mark.slow
+def test_a_base_goes_on_from_the_one_before(turned_funnel):
+    """From other draws it is at least as near to the target, and its family weights and its share
+    of wide draws are its own.
+    """
+    draw, log_p, base = turned_funnel
+    more = refit_base(jax.random.key(8), draw(4, 6000), draw(5, 1000), wide=0.1, before=base)
+    z = draw(2, 4000)
+    gain = jax.vmap(more.log_gamma)(z) - jax.vmap(base.log_gamma)(z)
+    assert float(gain.mean()) > -2 * float(gain.std()) / len(gain) ** 0.5 - 0.02
+    kl = float(jnp.mean(jax.vmap(log_p)(z) - jax.vmap(more.log_gamma)(z)))
+    assert -0.02 < kl < 0.15
+    wide = [float(jax.nn.sigmoid(b.parts[-1].part.part.wide_logit)) for b in (base, more)]
+    np.testing.assert_allclose(wide, [0.05, 0.1], rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_an_affine_image_knows_its_own_draws(key):
     """Wide draws along a steep funnel, and a coordinate that narrows in it: the density at z = A y
     is that at y, though z is rounded. With widths of thousands it would not be."""

@@ -36,9 +36,9 @@ def given(*thresholds, moves=1, width=1.0, dim=1):
 
 
 def test_the_density_above_a_threshold():
-    values = [float(log_above(*x)) for x in [(1.0, -2.0, -0.9), (1.0, -2.0, -1.0), (1.0, -2.0, 0)]]
+    values = [float(log_above(1.0, lambda: -2.0, x)) for x in (-0.9, -1.0, 0)]
     assert values == [-2.0, -np.inf, -2.0]
-    assert float(log_above(1.0, -2.0, jnp.nan)) == -np.inf
+    assert float(log_above(1.0, lambda: -2.0, jnp.nan)) == -np.inf
 
 
 @pytest.mark.parametrize(

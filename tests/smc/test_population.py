@@ -9,6 +9,7 @@ import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.smc.nested_sampling import log_above
 from nestedvi.smc.population import HamiltonianMove, Population, RandomWalkMove, SliceMove
+from nestedvi.smc.tempering import log_tempered
 
 KEY = jax.random.key(3)
 BASE = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
@@ -17,7 +18,7 @@ ROOT = np.array([[1.2, 0.0], [0.5, 0.7]])
 
 def population(piece=25, mesh=None, num=60):
     target = Density(lambda z: -0.5 * jnp.sum((z - 1) ** 2))
-    now = Population(BASE, target, RandomWalkMove(2), piece, mesh)
+    now = Population(BASE, target, RandomWalkMove(2), piece, log_tempered, mesh)
     now.draw(KEY, num, 3, 1)
     return now
 
@@ -105,7 +106,7 @@ def test_a_batch_without_mass_stays_without():
 def test_densities_on_the_way_are_an_argument():
     """Slice moves along the base, kept where the first coordinate of the target's ratio is high."""
     target = Density(lambda z: BASE.log_gamma(z) + z[0])
-    now = Population(BASE, target, SliceMove(3), 30, between=log_above)
+    now = Population(BASE, target, SliceMove(3), 30, log_above)
     now.draw(KEY, 60, 1, 1)
     now.z = np.abs(now.z) + 1
     now.step(KEY, 0.5, 3, 4.0, np.eye(2), 1.0)

@@ -11,7 +11,15 @@ import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import CorrelatedMixture
 from nestedvi.smc.population import HamiltonianMove
-from nestedvi.smc.tempering import Adapting, Following, Plan, follow, next_beta, tempering
+from nestedvi.smc.tempering import (
+    Adapting,
+    Following,
+    Plan,
+    follow,
+    log_tempered,
+    next_beta,
+    tempering,
+)
 from tests.helpers.three_modes import LOG_Z, three_modes
 
 SHORT = HamiltonianMove(3)
@@ -160,6 +168,16 @@ def test_batches_are_of_one_size(key):
     run = tempering(key, base, base, Plan(0.5, 1), num_particles=50, move=SHORT)
     with pytest.raises(ValueError, match="50 particles do not make 7"):
         follow(key, base, base, run.tuned, num_particles=50, batches=7, move=SHORT)
+
+
+def test_densities_on_the_way_are_geometric_and_the_last_does_not_ask_for_the_base():
+    def at(beta, log_base):
+        there = jax.jit(lambda b: log_tempered(b, lambda: jnp.asarray(log_base), jnp.asarray(-2.0)))
+        return float(there(beta))
+
+    np.testing.assert_allclose([at(0.0, 4.0), at(0.25, 4.0)], [4.0, 0.75 * 4 - 0.25 * 2], rtol=1e-6)
+    # A base that is no number there would show.
+    assert at(1.0, np.nan) == -2.0 and np.isnan(at(0.5, np.nan))
 
 
 def test_the_next_temperature_keeps_the_effective_sample_size():

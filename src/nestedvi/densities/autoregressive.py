@@ -14,6 +14,8 @@ there were no data. π, m and σ come from a small network of y_<i. With all slo
 coordinates are independent.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,6 +24,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.randomness import generator
 
 __all__ = ["SCALE_COORDINATES", "AutoregressiveMixture"]
 
@@ -79,23 +82,33 @@ class AutoregressiveMixture(AbstractSampleable):
     wide_logit: Scalar
 
     def __init__(
-        self, y: Float[Array, "data dim"], *, key: Key, components: int = 8, hidden: int = 16
+        self,
+        y: Float[Array, "data dim"] | np.ndarray,
+        *,
+        key: Key,
+        components: int = 8,
+        hidden: int = 16,
     ):
-        """Starts with independent coordinates: components at the data's quantiles."""
-        dim = y.shape[1]
-        key_features, key_bias = jax.random.split(key)
-        self.features = jax.random.normal(key_features, (dim, dim, hidden)) / np.sqrt(dim)
-        self.feature_bias = 0.5 * jax.random.normal(key_bias, (dim, hidden))
-        self.heads = jnp.zeros((dim, hidden, 3 * components))
-        places = jnp.quantile(y, (jnp.arange(components) + 0.5) / components, axis=0).T
-        width = 1.5 / np.sqrt(components) * jnp.std(y, axis=0)[:, None] + 1e-3
-        self.head_bias = jnp.concatenate(
-            [jnp.zeros_like(places), places, jnp.log(width) + jnp.zeros_like(places)], axis=1
-        )
-        self.slopes = jnp.zeros((dim, dim))
-        self.scale_slopes = jnp.zeros((dim, min(dim, SCALE_COORDINATES), 3))
-        self.scale_bias = jnp.tile(jnp.asarray([0.0, 0.0, _LOG_RHO]), (dim, 1))
-        self.wide_logit = jnp.full((), -jnp.inf)
+        """Starts with independent coordinates: components at the data's quantiles. On the host,
+        where no number of the data need be compiled for.
+        """
+        y, rng = np.asarray(y), generator(key)
+        dim, leading = y.shape[1], min(y.shape[1], SCALE_COORDINATES)
+        places = np.quantile(y, (np.arange(components) + 0.5) / components, axis=0).T
+        width = 1.5 / np.sqrt(components) * np.std(y, axis=0)[:, None] + 1e-3
+        widths = np.broadcast_to(np.log(width), places.shape)
+
+        def array(x: Any) -> Array:
+            return jnp.asarray(np.asarray(x, y.dtype))
+
+        self.features = array(rng.normal(size=(dim, dim, hidden)) / np.sqrt(dim))
+        self.feature_bias = array(0.5 * rng.normal(size=(dim, hidden)))
+        self.heads = array(np.zeros((dim, hidden, 3 * components)))
+        self.head_bias = array(np.concatenate([np.zeros_like(places), places, widths], axis=1))
+        self.slopes = array(np.zeros((dim, dim)))
+        self.scale_slopes = array(np.zeros((dim, leading, 3)))
+        self.scale_bias = array(np.tile([0.0, 0.0, _LOG_RHO], (dim, 1)))
+        self.wide_logit = array(-np.inf)
 
     @property
     def dim(self) -> int:
@@ -113,16 +126,18 @@ class AutoregressiveMixture(AbstractSampleable):
         mean = jnp.clip(place + jnp.exp(log_scale) * mean, -_FAR, _FAR)
         return _Conditional(jax.nn.log_softmax(log_share), mean, log_width)
 
-    def _all(self, y: Vector) -> _Conditional:
+    def _all(self, y: Vector, has_network: bool = True) -> _Conditional:
         """Every coordinate's conditional, given those before it."""
         # Masked weights rather than masked coordinates: for many particles it is then one matrix
         # product.
         before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
-        features = jnp.einsum(
-            "j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before[..., None] * self.features
-        )
-        hidden = jax.nn.silu(features + self.feature_bias)
-        outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + self.head_bias
+        outputs = self.head_bias
+        if has_network:
+            features = jnp.einsum(
+                "j,ijh->ih", jnp.clip(y, -_SEEN, _SEEN), before[..., None] * self.features
+            )
+            hidden = jax.nn.silu(features + self.feature_bias)
+            outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + outputs
         num = self.scale_slopes.shape[1]
         scales = (
             jnp.einsum("j,ijc->ic", y[:num], before[:, :num, None] * self.scale_slopes)
@@ -142,9 +157,11 @@ class AutoregressiveMixture(AbstractSampleable):
         """How often each coordinate is the wide one."""
         return jax.nn.log_softmax(-jnp.log(1.0 + jnp.arange(self.dim)))
 
-    def log_core(self, y: Vector) -> Scalar:
-        """log p(y) without wide draws: what is fitted."""
-        return jnp.sum(self._all(y).log_prob(y))
+    def log_core(self, y: Vector, *, has_network: bool = True) -> Scalar:
+        """log p(y) without wide draws: what is fitted. Without the network it is as it was before
+        the heads learned anything.
+        """
+        return jnp.sum(self._all(y, has_network).log_prob(y))
 
     def log_gamma(self, z: Vector) -> Scalar:
         conditional = self._all(z)

@@ -1,31 +1,34 @@
 """Directions along which particles are least Gaussian: coordinates that do not depend on the
-user's.
+user's. On the host, with nothing to compile.
 """
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Float
 
 from nestedvi._types import Key
+from nestedvi.randomness import generator
 
 __all__ = ["independent_directions", "scale_coordinates_first"]
 
-Rows = Float[Array, "data dim"]
-Square = Float[Array, "dim dim"]
+Rows = Float[np.ndarray, "data dim"]
+Square = Float[np.ndarray, "dim dim"]
 
 # E[log cosh ε] of a standard normal.
 _NORMAL_LOG_COSH = 0.374567
 # How far above the usual strength one that sets scales is, and where particles count as far out.
 _STANDS_OUT, _FAR_OUT = 2.5, 3.0
+# Directions that turn less than this in a round, by their cosine, have settled; those of Gaussian
+# coordinates never do.
+_SETTLED, _ROUNDS = 1e-5, 150
 
 
 def _orthogonal(rows: Square) -> Square:
     """The nearest orthogonal matrix."""
-    left, _, right = jnp.linalg.svd(rows)
+    left, _, right = np.linalg.svd(rows)
     return left @ right
 
 
-def independent_directions(key: Key, u: Rows, iterations: int = 300) -> Square:
+def independent_directions(key: Key, u: Rows) -> Square:
     """An orthogonal matrix whose rows are the independent components of whitened data, the most
     Gaussian first.
 
@@ -33,22 +36,24 @@ def independent_directions(key: Key, u: Rows, iterations: int = 300) -> Square:
     tends to set the scale of others: in a funnel the logarithm of the width is Gaussian and what it
     widens is not.
     """
-
-    def step(_, rows: Square) -> Square:
-        g = jnp.tanh(u @ rows.T)
-        return _orthogonal(g.T @ u / u.shape[0] - jnp.mean(1 - g**2, axis=0)[:, None] * rows)
-
-    start = _orthogonal(jax.random.normal(key, (u.shape[1], u.shape[1]), u.dtype))
-    rows = jax.lax.fori_loop(0, iterations, step, start)
-    y = jnp.abs(u @ rows.T)
+    num, dim = u.shape
+    u = np.asarray(u, np.float32)
+    rows = _orthogonal(generator(key).normal(size=(dim, dim)))
+    for _ in range(_ROUNDS):
+        g = np.tanh(u @ rows.T.astype(u.dtype))
+        before = rows
+        rows = _orthogonal(g.T @ u / num - np.mean(1 - g**2, axis=0)[:, None] * rows)
+        if np.all(np.abs(np.sum(rows * before, axis=1)) > 1 - _SETTLED):
+            break
+    y = np.abs(u @ rows.T)
     # log cosh without overflow.
-    contrast = jnp.mean(y + jnp.log1p(jnp.exp(-2 * y)) - jnp.log(2.0), axis=0) - _NORMAL_LOG_COSH
-    return rows[jnp.argsort(contrast**2)]
+    contrast = np.mean(y + np.log1p(np.exp(-2 * y)) - np.log(2.0), axis=0) - _NORMAL_LOG_COSH
+    return rows[np.argsort(contrast**2)]
 
 
-def _across(form: Square, d: Float[Array, " dim"]) -> Square:
+def _across(form: Square, d: Float[np.ndarray, " dim"]) -> Square:
     """A quadratic form on what is orthogonal to d."""
-    project = jnp.eye(len(d), dtype=d.dtype) - jnp.outer(d, d)
+    project = np.eye(len(d)) - np.outer(d, d)
     return project @ form @ project
 
 
@@ -64,23 +69,24 @@ def scale_coordinates_first(u: Rows, rows: Square, most: int) -> Square:
     y = u @ rows.T
     num, dim = y.shape
     # A few particles far out would make up a third moment alone.
-    y = y * jnp.minimum(1.0, _FAR_OUT * dim**0.5 / jnp.linalg.norm(y, axis=1, keepdims=True))
+    y = y * np.minimum(1.0, _FAR_OUT * dim**0.5 / np.linalg.norm(y, axis=1, keepdims=True))
     # One slice at a time: all at once would be the data times the square of their dimension.
-    moment = jax.lax.map(lambda column: (column[:, None] * y).T @ y / num, y.T)
-    index = jnp.arange(dim)
-    moment = moment.at[index, index, index].set(0.0)
-    candidates = jnp.linalg.eigh(jnp.einsum("abc,abd->cd", moment, moment))[1]
-    across = jax.vmap(lambda d: _across(moment @ d, d), in_axes=1)(candidates)
-    strengths = jnp.sum(across**2, axis=(1, 2))
-    rank = jnp.argsort(strengths)
+    moment = np.stack([(column[:, None] * y).T @ y / num for column in y.T])
+    index = np.arange(dim)
+    moment[index, index, index] = 0.0
+    candidates = np.linalg.eigh(np.einsum("abc,abd->cd", moment, moment))[1]
+    strengths = np.array([np.sum(_across(moment @ d, d) ** 2) for d in candidates.T])
+    rank = np.argsort(strengths)
     candidates, strengths = candidates[:, rank], strengths[rank]
-    frame, order = jnp.eye(dim, dtype=y.dtype), index + dim
+    frame, order = np.eye(dim), index + dim
     for i in range(1, min(most, dim - 1) + 1):
-        direction = candidates[:, -i]
-        sets_scales = strengths[-i] > _STANDS_OUT * jnp.median(strengths)
+        if not strengths[-i] > _STANDS_OUT * np.median(strengths):
+            break
         # The coordinate nearest to it gives way to it, and the others make room.
-        nearest = jnp.argmax(jnp.abs(frame @ direction))
-        turned = (frame - jnp.outer(frame @ direction, direction)).at[nearest].set(direction)
-        frame = jnp.where(sets_scales, _orthogonal(turned), frame)
-        order = jnp.where(sets_scales, order.at[nearest].set(i), order)
-    return (frame @ rows)[jnp.argsort(order)]
+        direction = candidates[:, -i]
+        nearest = int(np.argmax(np.abs(frame @ direction)))
+        frame = frame - np.outer(frame @ direction, direction)
+        frame[nearest] = direction
+        frame = _orthogonal(frame)
+        order[nearest] = i
+    return (frame @ rows)[np.argsort(order)]

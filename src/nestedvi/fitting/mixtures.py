@@ -1,89 +1,85 @@
-"""Gaussian mixtures with full covariances from particles, by expectation maximisation."""
+"""Gaussian mixtures with full covariances from particles, by expectation maximisation, and weights
+of densities that are given. On the host, with nothing to compile.
+"""
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+import scipy.special
+from jaxtyping import Float
 
 from nestedvi._types import Key
-from nestedvi.compilation import compiled_soon
-from nestedvi.densities.mixtures import CorrelatedMixture
+from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
+from nestedvi.randomness import generator
 
 __all__ = ["fit_gaussian", "fit_mixture", "stack_mixture"]
 
-Rows = Float[Array, "data dim"]
+Rows = Float[np.ndarray, "data dim"]
+# Rounds of expectation maximisation, and of weights; fewer where a round gains less than this in
+# mean log density.
+_ROUNDS, _WEIGHT_ROUNDS, _GAIN = 60, 100, 1e-4
 
 
 def fit_gaussian(u: Rows) -> CorrelatedMixture:
     """The Gaussian of the data's mean and covariance."""
     dim = u.shape[1]
-    covariance = jnp.cov(u.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim, dtype=u.dtype)
-    return CorrelatedMixture(
-        jnp.mean(u, axis=0)[None], jnp.linalg.cholesky(covariance)[None], jnp.zeros(1)
-    )
+    covariance = np.cov(u.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
+    return _mixture(u.mean(axis=0)[None], np.linalg.cholesky(covariance)[None], np.zeros(1), u)
 
 
-@compiled_soon
-def fit_mixture(key: Key, u: Rows, components: int, iterations: int = 60) -> CorrelatedMixture:
-    """A mixture from centres that are spread out (k-means++); small components borrow from the mean
+def _mixture(means: np.ndarray, roots: np.ndarray, log_weights: np.ndarray, like: Rows):
+    return CorrelatedMixture(*(x.astype(like.dtype) for x in (means, roots, log_weights)))
+
+
+def _spread_out(rng: np.random.Generator, u: Rows, num: int) -> tuple[Rows, np.ndarray]:
+    """Centres by k-means++, and every row's squared distance to the nearest."""
+    centres = [u[rng.integers(len(u))]]
+    nearest = np.sum((u - centres[0]) ** 2, axis=1)
+    for _ in range(num - 1):
+        chances = nearest + 1e-30
+        centres.append(u[rng.choice(len(u), p=chances / chances.sum())])
+        nearest = np.minimum(nearest, np.sum((u - centres[-1]) ** 2, axis=1))
+    return np.array(centres), nearest
+
+
+def fit_mixture(key: Key, u: Rows, components: int) -> CorrelatedMixture:
+    """A mixture from centres that are spread out; small components borrow from the mean
     covariance.
     """
+    given, u = u, np.asarray(u, np.float64)
     num, dim = u.shape
-    key_first, key_rest = jax.random.split(key)
-
-    def choose(state, inputs):
-        nearest, centres = state
-        i, key = inputs
-        centre = u[jax.random.categorical(key, jnp.log(nearest + 1e-30))]
-        return (
-            jnp.minimum(nearest, jnp.sum((u - centre) ** 2, axis=1)),
-            centres.at[i].set(centre),
-        ), None
-
-    first = u[jax.random.randint(key_first, (), 0, num)]
-    start = (
-        jnp.sum((u - first) ** 2, axis=1),
-        jnp.zeros((components, dim), u.dtype).at[0].set(first),
-    )
-    rest = jnp.arange(1, components), jax.random.split(key_rest, components - 1)
-    (nearest, centres), _ = jax.lax.scan(choose, start, rest)
-    eye = jnp.eye(dim, dtype=u.dtype)
-    borrowed = 0.1 * (dim + 2)
-
-    def mixture(means, covariances, log_weights):
-        return CorrelatedMixture(means, jnp.linalg.cholesky(covariances), log_weights)
-
-    def update(_, state):
-        share = jax.nn.softmax(jax.vmap(mixture(*state).log_parts)(u), axis=1)
-        total = jnp.sum(share, axis=0)
+    unit, borrowed = np.eye(dim), 0.1 * (dim + 2)
+    means, nearest = _spread_out(generator(key), u, components)
+    roots = np.tile(np.sqrt(nearest.mean() / dim + 1e-4) * unit, (components, 1, 1))
+    log_weights, before = np.full(components, -np.log(components)), -np.inf
+    for _ in range(_ROUNDS):
+        squares, log_det = squares_on_host(u, means, roots)
+        log_parts = log_weights - log_det - 0.5 * squares
+        log_p = scipy.special.logsumexp(log_parts, axis=1)
+        if log_p.mean() - before < _GAIN:
+            break
+        before, share = log_p.mean(), np.exp(log_parts - log_p[:, None])
+        total = share.sum(axis=0)
         means = share.T @ u / (total[:, None] + 1e-9)
-        # One matrix product a component; the data are whitened, so that the difference loses
+        # One product of matrices a component; the data are whitened, so that the difference loses
         # nothing.
-        scatter = jax.vmap(lambda w, t, m: (w[:, None] * u).T @ u - t * jnp.outer(m, m))(
-            share.T, total, means
+        scatter = np.stack(
+            [
+                (part[:, None] * u).T @ u - size * np.outer(mean, mean)
+                for part, size, mean in zip(share.T, total, means, strict=True)
+            ]
         )
-        mean_scatter = jnp.sum(scatter, axis=0) / num + 1e-5 * eye
+        mean_scatter = scatter.sum(axis=0) / num + 1e-5 * unit
         covariances = (scatter + borrowed * mean_scatter) / (total[:, None, None] + borrowed)
-        return means, covariances, jnp.log((total + 0.1) / (num + 0.1 * components))
-
-    width = jnp.mean(nearest) / dim + 1e-4
-    start_of_em = (
-        centres,
-        jnp.broadcast_to(width * eye, (components, dim, dim)),
-        jnp.zeros(components),
-    )
-    return mixture(*jax.lax.fori_loop(0, iterations, update, start_of_em))
+        roots = np.linalg.cholesky(covariances)
+        log_weights = np.log((total + 0.1) / (num + 0.1 * components))
+    return _mixture(means, roots, log_weights, np.asarray(given))
 
 
-def stack_mixture(
-    log_parts: Float[Array, "data parts"], iterations: int = 100
-) -> Float[Array, " parts"]:
+def stack_mixture(log_parts: Float[np.ndarray, "data parts"]) -> Float[np.ndarray, " parts"]:
     """Log weights of the mixture of given densities that is likeliest for data none of them was
     fitted to.
     """
-
-    def update(_, log_weights):
-        return jax.nn.log_softmax(
-            jax.nn.logsumexp(jax.nn.log_softmax(log_parts + log_weights, axis=1), axis=0)
-        )
-
-    return jax.lax.fori_loop(0, iterations, update, jnp.zeros(log_parts.shape[1], log_parts.dtype))
+    log_weights = np.full(log_parts.shape[1], -np.log(log_parts.shape[1]))
+    for _ in range(_WEIGHT_ROUNDS):
+        share = scipy.special.softmax(log_parts + log_weights, axis=1)
+        log_weights = np.log(share.mean(axis=0))
+    return log_weights

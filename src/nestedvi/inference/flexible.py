@@ -99,7 +99,9 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     is_plain = request.dim > _FLEXIBLE_DIM
     for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
         stages.begin(f"fit {r + 1}")
-        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide)
+        # The first two bases are of particles that are rough: no place to go on from.
+        before = base if r > 1 and isinstance(base, Mixture) else None
+        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide, before)
         if is_plain:
             fit = partial(_plain_base, start.quick, data)
         base = request.keep(f"fit {r + 1}", fit)
@@ -134,7 +136,12 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     )
 
 
-def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide: float) -> Mixture:
+def _refit(
+    key: Key,
+    data: list[Float[np.ndarray, "moves particles dim"]],
+    wide: float,
+    before: Mixture | None,
+) -> Mixture:
     """A base from the particles of the last runs; of several runs every so many moves, so that the
     numbers stay the same.
     """
@@ -145,7 +152,7 @@ def _refit(key: Key, data: list[Float[np.ndarray, "moves particles dim"]], wide:
     def rows(pick):
         return jnp.asarray(z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2]))
 
-    return refit_base(key, rows(~held), rows(held), wide=wide)
+    return refit_base(key, rows(~held), rows(held), wide=wide, before=before)
 
 
 def _plain_base(

@@ -13,7 +13,7 @@ particles that follow it in independent batches have an unbiased Ẑ (Salomone e
 particles do at a threshold is `population`'s.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -43,9 +43,10 @@ MAX_THRESHOLDS = 400
 _NEGLIGIBLE = 30.0
 
 
-def log_above(threshold: Scalar, log_base: Scalar, log_target: Scalar) -> Scalar:
+def log_above(threshold: Scalar, log_base: Callable[[], Scalar], log_target: Scalar) -> Scalar:
     """log γ_ℓ at one point. Where the target is NaN there is no mass."""
-    return jnp.where(log_target - log_base > threshold, log_base, -jnp.inf)
+    value = log_base()
+    return jnp.where(log_target - value > threshold, value, -jnp.inf)
 
 
 _SLICES = SliceMove()
@@ -291,7 +292,7 @@ def nested_sampling(
     """An adaptive run, until next to nothing is left above the last threshold. Moves are compiled
     for `piece` particles at once, all of them unless it is given; the devices of a mesh share them.
     """
-    now = Population(base, target, move, piece or num_particles, mesh, log_above)
+    now = Population(base, target, move, piece or num_particles, log_above, mesh)
     return _run(key, now, _Rising(plan, move), num_particles, 1, plan.draws)
 
 
@@ -311,5 +312,5 @@ def follow_thresholds(
     """Fresh particles in independent batches along thresholds that are given: nothing adapts to
     them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`.
     """
-    now = Population(base, target, move, piece or num_particles, mesh, log_above)
+    now = Population(base, target, move, piece or num_particles, log_above, mesh)
     return _run(key, now, _Given(tuned), num_particles, batches, draws)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon, uncompiled
 from nestedvi.densities.affine import bulk_root, whiten
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM, LowRankRoot, low_rank_bulk_root
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.importance import draw_weighted, weigh
@@ -46,8 +46,8 @@ __all__ = [
 Vector = Float[Array, " dim"]
 Square = Float[Array, "dim dim"]
 LogDensity = Callable[[Vector], Scalar]
-# (number, log base, log target) -> log density, at one point.
-Between = Callable[[Scalar, Scalar, Scalar], Scalar]
+# (number, what computes log base, log target) -> log density, at one point.
+Between = Callable[[Scalar, Callable[[], Scalar], Scalar], Scalar]
 Particles = Float[np.ndarray, "particles dim"]
 Root = Float[np.ndarray, "dim dim"] | LowRankRoot
 # A particle whose own acceptance is below this is stuck.
@@ -230,7 +230,7 @@ def _move(
     base, target = densities[0].precomputed(), densities[1].precomputed()
 
     def log_density(z):
-        return between(beta, base.log_gamma(z) - base.log_Z, target.log_gamma(z))
+        return between(beta, lambda: base.log_gamma(z) - base.log_Z, target.log_gamma(z))
 
     return jax.vmap(lambda noise, z: move(noise, z, log_density, step_size, root))(*pairs)
 
@@ -251,8 +251,8 @@ class Population:
         target: AbstractDensity,
         move: AbstractMove,
         piece: int,
+        between: Between,
         mesh: Mesh | None = None,
-        between: Between = log_geometric,
     ):
         self.base, self.target, self.move, self.piece, self.mesh = base, target, move, piece, mesh
         self.between = between

@@ -8,15 +8,17 @@ from particles at hand or from a run before, and the move is an argument. What p
 temperature is `population`'s.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from nestedvi._types import Key
-from nestedvi.densities.base import AbstractDensity, AbstractSampleable
+from nestedvi._types import Key, Scalar
+from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
 from nestedvi.particles.weights import ess, log_Z_hat, num_families, two_groups
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population, Root
@@ -31,6 +33,7 @@ __all__ = [
     "Tuned",
     "find_transition",
     "follow",
+    "log_tempered",
     "next_beta",
     "tempering",
 ]
@@ -65,6 +68,15 @@ class Tuned(NamedTuple):
     moves: Sequence[int]
     step_sizes: Float[np.ndarray, " levels"]
     roots: Sequence[Root]
+
+
+def log_tempered(beta: Scalar, log_base: Callable[[], Scalar], log_target: Scalar) -> Scalar:
+    """log γ_β at one point. At β = 1 the base does not count, and one that was learned costs more
+    than most targets do: there it is not computed.
+    """
+    dtype = jax.eval_shape(log_base).dtype
+    value = jax.lax.cond(beta == 1, lambda: jnp.zeros((), dtype), log_base)
+    return log_geometric(beta, value, log_target)
 
 
 def next_beta(beta: float, log_ratio: np.ndarray, share: float) -> float:
@@ -302,7 +314,7 @@ def tempering(
     particles that go on have fewer ancestors in common. Moves are compiled for `piece` particles at
     once, all of them unless it is given; the devices of a mesh share them.
     """
-    now = Population(base, target, move, piece or num_particles, mesh)
+    now = Population(base, target, move, piece or num_particles, log_tempered, mesh)
     return _run(key, now, Adapting(plan, move, step_size), num_particles, 1, plan.draws)
 
 
@@ -324,5 +336,5 @@ def follow(
     them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`. A
     batch is resampled when its ESS is below a share, always if that is above one.
     """
-    now = Population(base, target, move, piece or num_particles, mesh)
+    now = Population(base, target, move, piece or num_particles, log_tempered, mesh)
     return _run(key, now, Following(tuned, resample_below), num_particles, batches, draws)
