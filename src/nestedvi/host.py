@@ -8,10 +8,12 @@ some milliseconds, however little there is to compute. It refuses to know what i
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from threadpoolctl import threadpool_limits
 
@@ -20,16 +22,10 @@ __all__ = ["default_device", "is_on_host", "num_operations", "on_host", "one_thr
 T = TypeVar("T")
 # A core does some 10⁹ operations a second, and an accelerator answers after some milliseconds.
 _SMALL = 5e6
+# Of products of matrices a core does so many at once.
+_AT_ONCE = 8
 # Products and roots of matrices up to this size are faster in one thread.
 _SMALL_MATRIX = 200
-
-
-def num_operations(fn: Callable[..., Any], *like: Any) -> float:
-    """Roughly how many operations on numbers a function takes: every result counts one for each of
-    its elements, a product of matrices one for each that is multiplied, and a loop as often as it
-    runs, where that is known.
-    """
-    return _count(jax.make_jaxpr(fn)(*like).jaxpr)
 
 
 def _count(jaxpr: Jaxpr) -> float:
@@ -48,7 +44,7 @@ def _count(jaxpr: Jaxpr) -> float:
         size = sum(math.prod(_shape(x)) for x in equation.outvars)
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            size *= math.prod(_shape(equation.invars[0])[i] for i in contracted)
+            size *= math.prod(_shape(equation.invars[0])[i] for i in contracted) / _AT_ONCE
         total += size
     return total
 
@@ -57,12 +53,33 @@ def _shape(atom: Any) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 
-@contextmanager
-def on_host(tree: T, operations: Callable[[], float]) -> Iterator[T]:
-    """The tree, and what is computed from it inside of this, on the host's processor if a call
-    takes few operations; else as it is. They are counted only where there is a choice.
+def num_operations(fn: Callable[..., Any], *like: Any) -> float:
+    """Roughly how many operations on numbers a function takes: every result counts one for each of
+    its elements, a product of matrices one for every eight numbers that are multiplied, and a loop
+    as often as it runs, where that is known.
     """
-    if is_on_host() or operations() > _SMALL:
+    leaves, structure = jax.tree.flatten(like)
+    shapes = [
+        jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array | np.ndarray) else x
+        for x in leaves
+    ]
+    return _of_shapes(fn, structure, tuple(shapes))
+
+
+@lru_cache(maxsize=64)
+def _of_shapes(fn: Callable[..., Any], structure: Any, leaves: Any) -> float:
+    """Tracing takes as long as many calls, and is done once."""
+    like = jax.tree.unflatten(structure, leaves)
+    return _count(eqx.filter_make_jaxpr(fn)(*like)[0].jaxpr)
+
+
+@contextmanager
+def on_host(tree: T, ask: Callable[[T, Any], Any], like: Any, times: int) -> Iterator[T]:
+    """The tree, and what is computed from it inside of this, on the host's processor if `times`
+    calls of `ask(tree, like)` take few operations; else as it is. They are counted only where there
+    is a choice.
+    """
+    if is_on_host() or times * num_operations(ask, tree, like) > _SMALL:
         yield tree
         return
     cpu = jax.local_devices(backend="cpu")[0]

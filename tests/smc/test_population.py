@@ -7,8 +7,9 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
+from nestedvi.smc.from_prior import RandomWalkMove
 from nestedvi.smc.nested_sampling import log_above
-from nestedvi.smc.population import HamiltonianMove, Population, RandomWalkMove, SliceMove
+from nestedvi.smc.population import HamiltonianMove, Population, SliceMove
 from nestedvi.smc.tempering import log_tempered
 
 KEY = jax.random.key(3)
@@ -60,6 +61,21 @@ def test_the_devices_of_a_mesh_move_particles_as_one_device_does():
     np.testing.assert_allclose(together.z, alone.z, rtol=1e-6)
     np.testing.assert_allclose(together.log_ratio, alone.log_ratio, rtol=1e-5)
     assert alone.counted == together.counted == 2
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_many_moves_in_one_call_are_as_many_calls(monkeypatch, count):
+    """As on an accelerator, where all particles move at once: with the same noise they end at the
+    same places, and the size is tuned after every move.
+    """
+    one_by_one, together = population(piece=60), population(piece=60)
+    sizes = [one_by_one.step(KEY, 0.5, count, 0.4, np.eye(2), 1.0)]
+    monkeypatch.setattr("nestedvi.smc.population.is_on_host", lambda: False)
+    sizes.append(together.step(KEY, 0.5, count, 0.4, np.eye(2), 1.0))
+    np.testing.assert_allclose(sizes[1], sizes[0], rtol=1e-5)
+    assert abs(sizes[0] / 0.4 - 1) > 0.01
+    np.testing.assert_allclose(together.z, one_by_one.z, rtol=1e-4, atol=1e-5)
+    assert together.stuck == one_by_one.stuck and together.counted == count
 
 
 def log_gamma(z):

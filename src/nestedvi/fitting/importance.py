@@ -80,14 +80,15 @@ def _as_number(log_ratio: np.ndarray) -> np.ndarray:
 
 def draw_many_weighted(
     key: Key, base: AbstractSampleable, target: AbstractDensity, num: int, mesh: Mesh | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Array | np.ndarray, np.ndarray]:
     """The same from a base that much is drawn from. One accelerator draws and weights in one call:
-    the host would take longer to draw than it takes to compile that.
+    the host would take longer to draw than it takes to compile that. The draws stay there: few of
+    them are wanted.
     """
     if mesh is not None or is_on_host():
         return draw_weighted(key, base, target, num, mesh)
-    z, log_ratio = (np.asarray(x) for x in _draw_weighted(key, base, target, num))
-    return z, _as_number(log_ratio.astype(np.float64))
+    z, log_ratio = _draw_weighted(key, base, target, num)
+    return z, _as_number(np.asarray(log_ratio, np.float64))
 
 
 @compiled_soon

@@ -78,8 +78,9 @@ def stack_mixture(log_parts: Float[np.ndarray, "data parts"]) -> Float[np.ndarra
     """Log weights of the mixture of given densities that is likeliest for data none of them was
     fitted to.
     """
+    log_parts = np.asarray(log_parts, np.float64)
     log_weights = np.full(log_parts.shape[1], -np.log(log_parts.shape[1]))
     for _ in range(_WEIGHT_ROUNDS):
         share = scipy.special.softmax(log_parts + log_weights, axis=1)
-        log_weights = np.log(share.mean(axis=0))
+        log_weights = np.log(share.mean(axis=0) + 1e-300)
     return log_weights

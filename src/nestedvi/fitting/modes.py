@@ -21,7 +21,7 @@ from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import Climbed, climb
-from nestedvi.host import is_on_host, num_operations, on_host
+from nestedvi.host import is_on_host, on_host
 
 __all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]
 
@@ -113,12 +113,12 @@ def _hessian(density: AbstractDensity, z: Float[Array, " dim"]) -> Float[Array, 
 def _climbing(density: AbstractDensity, dim: int) -> Iterator["_Counted"]:
     """What climbs ask for values and gradients, where a round of them is answered soonest."""
     dtype = jnp.result_type(float)
-
-    def operations() -> float:
-        return _PIECE * num_operations(jax.value_and_grad(density.log_gamma), jnp.zeros(dim, dtype))
-
-    with on_host(density, operations) as there:
+    with on_host(density, _value_and_slope, jnp.zeros(dim, dtype), _PIECE) as there:
         yield _Counted(there, dtype)
+
+
+def _value_and_slope(density: AbstractDensity, z: Float[Array, " dim"]) -> tuple[Array, Array]:
+    return jax.value_and_grad(density.log_gamma)(z)
 
 
 class _Counted:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax.sharding import Mesh
+from jaxtyping import Array
 
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
@@ -36,6 +37,7 @@ from nestedvi.particles.weights import (
     beyond_largest,
     ess,
     khat,
+    library_of,
     log_Z_hat,
     normalise,
     num_families,
@@ -269,15 +271,15 @@ def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:
 
 
 class _Drawn(NamedTuple):
-    """Fresh draws of ten batches: particles picked from each by weight, the draw that each is, the
-    batches' log Ẑ, all log weights, and some draws with theirs for a fit.
+    """Fresh draws of ten batches: particles picked from each by weight, the draw that each is, all
+    log weights, the batches' log Ẑ, and some draws of each batch with their weights for a fit.
     """
 
     particles: np.ndarray
     origin: np.ndarray
-    log_Z_hats: np.ndarray
     log_w: np.ndarray
-    some: tuple[np.ndarray, np.ndarray]
+    log_Z_hats: np.ndarray
+    some: list[tuple[Array | np.ndarray, np.ndarray]]
 
 
 def _draw_batches(
@@ -294,19 +296,14 @@ def _draw_batches(
         drawn = [draw_many_weighted(one, base, target, num, mesh) for one in keys]
         log_ratio = np.concatenate([w for _, w in drawn])
         picks = systematic(generator(key_picks).uniform(), normalise(log_ratio), per_batch)
-        particles.append(np.concatenate([z for z, _ in drawn])[picks])
+        draws = [z for z, _ in drawn]
+        particles.append(np.asarray(library_of(draws[0]).concatenate(draws)[picks]))
         log_Z.append(log_Z_hat(log_ratio))
         weights.append(log_ratio)
         origin.append(b * len(log_ratio) + picks)
         some.append(drawn[0])
-    z, log_w = (np.concatenate(x) for x in zip(*some, strict=True))
-    return _Drawn(
-        np.concatenate(particles),
-        np.concatenate(origin),
-        np.array(log_Z),
-        np.concatenate(weights),
-        (z.astype(np.float64), log_w),
-    )
+    z, origins, log_w = (np.concatenate(x) for x in (particles, origin, weights))
+    return _Drawn(z, origins, log_w, np.array(log_Z), some)
 
 
 def answer_by_importance(
@@ -326,7 +323,8 @@ def answer_by_importance(
         share = float(ess(log_w)) / len(log_w)
         if share >= _KEPT * trial.share and khat(log_w) <= _KHAT_ALL:
             break
-        base = refit(trial.base, *drawn.some)
+        z, some_log_w = (np.concatenate(x) for x in zip(*drawn.some, strict=True))
+        base = refit(trial.base, z.astype(np.float64), some_log_w)
         trial = trial._replace(base=base, share=max(share, _EVEN_SHARE), khat=khat(log_w))
     else:
         return None

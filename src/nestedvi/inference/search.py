@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key
+from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
-from nestedvi.host import num_operations, on_host
+from nestedvi.host import on_host
 from nestedvi.inference.answer import Request, check_rounding
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, find_transition, tempering
@@ -119,6 +119,10 @@ def _likely_place(
     return likely_centre, np.minimum(scale, likely_scale)
 
 
+def _value(density: AbstractDensity, z: Float[Array, " dim"]) -> Scalar:
+    return density.log_gamma(z)
+
+
 @compiled_soon
 def _values(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Array:
     return jax.vmap(density.log_gamma)(z)
@@ -193,10 +197,8 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     has_prior = request.prior is not None
     check_mass(any_finite, np.asarray(run.z), has_prior)
     check_rounding(request, np.asarray(target.map(jnp.asarray(run.z))))
-    like = run.z[0]
-    with on_host(
-        target, lambda: _PARTICLES * num_operations(target.log_gamma, jnp.asarray(like))
-    ) as there:
+
+    with on_host(target, _value, jnp.asarray(run.z[0]), _PARTICLES) as there:
         settled, values = settle(key_settle, there, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):

@@ -10,6 +10,7 @@ temperatures are found.
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -26,8 +27,8 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM, LowRankRoot, low_rank_bulk_root
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.importance import draw_weighted, weigh
+from nestedvi.host import is_on_host
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
-from nestedvi.kernels.mcmc import metropolis
 from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
 from nestedvi.particles.weights import ess, log_Z_hat, normalise, relative_variance, systematic
 from nestedvi.pieces import in_pieces
@@ -38,7 +39,6 @@ __all__ = [
     "HamiltonianMove",
     "Moved",
     "Population",
-    "RandomWalkMove",
     "Root",
     "SliceMove",
 ]
@@ -52,11 +52,13 @@ Particles = Float[np.ndarray, "particles dim"]
 Root = Float[np.ndarray, "dim dim"] | LowRankRoot
 # A particle whose own acceptance is below this is stuck.
 _REFUSED = 0.1
+# So many moves in one call, where every call waits.
+_TOGETHER = 4
 
 
 class Moved(NamedTuple):
     """Where a particle is, how likely its proposal was to be accepted, and 1 if that proposal was
-    of the tuned size (0 if it does not count for tuning).
+    of the tuned size (0 if it does not count for tuning); or many of them.
     """
 
     z: Vector
@@ -132,55 +134,6 @@ class HamiltonianMove(AbstractMove):
         return 0
 
 
-class RandomWalkMove(AbstractMove):
-    """`steps` random-walk Metropolis steps in the metric of the particles' covariance.
-
-    Sizes vary around the tuned one: heavy tails of the proposal help where the covariance fits
-    badly.
-    """
-
-    steps: int = eqx.field(static=True, default=5)
-
-    acceptance: ClassVar[float] = 0.25
-
-    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
-        return whiten(z)[1]
-
-    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
-        shape = (num, self.steps)
-        return (
-            rng.standard_normal((*shape, dim)).astype(dtype),
-            np.exp(0.7 * rng.standard_normal(shape)).astype(dtype),
-            np.log1p(-rng.uniform(size=shape)).astype(dtype),
-        )
-
-    def __call__(
-        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
-    ) -> Moved:
-        def step(state, noise):
-            z, log_z = state
-            eps, factor, log_uniform = noise
-            proposal = z + step_size * factor * (root @ eps)
-            # Outside of the support a density may be NaN: no mass.
-            log_proposal = jnp.nan_to_num(log_gamma(proposal), nan=-jnp.inf, neginf=-jnp.inf)
-            z, log_z, accept = metropolis(log_uniform, z, log_z, proposal, log_proposal)
-            return (z, log_z), accept
-
-        (z, _), accepted = jax.lax.scan(step, (z, log_gamma(z)), noise)
-        return Moved(z, jnp.mean(accepted.astype(z.dtype)), jnp.ones((), z.dtype))
-
-    def first_step_size(self, dim: int) -> float:
-        return 2.38 / dim**0.5
-
-    @property
-    def gradients(self) -> int:
-        return 0
-
-    @property
-    def values(self) -> int:
-        return self.steps + 1
-
-
 class SliceMove(AbstractMove):
     """`steps` slice steps along random lines, in the metric of the particles' covariance.
 
@@ -217,6 +170,16 @@ class SliceMove(AbstractMove):
         return 1 + round(self.steps / self.acceptance)
 
 
+def _moved(pairs: Any, densities: Any, tuning: Any, move: AbstractMove, between: Between) -> Moved:
+    beta, step_size, root = tuning
+    base, target = densities
+
+    def log_density(z):
+        return between(beta, lambda: base.log_gamma(z) - base.log_Z, target.log_gamma(z))
+
+    return jax.vmap(lambda noise, z: move(noise, z, log_density, step_size, root))(*pairs)
+
+
 @compiled_soon
 def _move(
     pairs: tuple[Any, Float[Array, "piece dim"]],
@@ -226,18 +189,52 @@ def _move(
     between: Between,
 ) -> Moved:
     """A move of every particle, with its noise, at a temperature."""
-    beta, step_size, root = tuning
-    base, target = densities[0].precomputed(), densities[1].precomputed()
-
-    def log_density(z):
-        return between(beta, lambda: base.log_gamma(z) - base.log_Z, target.log_gamma(z))
-
-    return jax.vmap(lambda noise, z: move(noise, z, log_density, step_size, root))(*pairs)
+    return _moved(pairs, [one.precomputed() for one in densities], tuning, move, between)
 
 
 def _move_share(pairs: Any, shared: tuple[Any, Any], move: AbstractMove, between: Between) -> Moved:
     """What one device of several does."""
     return uncompiled(_move)(pairs, *shared, move, between)
+
+
+class _Seen(NamedTuple):
+    """Where particles are after some moves, the size that suits them, and how many moves of the
+    tuned size each has tried and what of those was accepted.
+    """
+
+    z: Any
+    size: Any
+    tried: Any
+    accepted: Any
+
+    def after(self, moved: Moved, rate: Any, acceptance: float, xp: Any) -> "_Seen":
+        """After one more move of each; `xp` is NumPy or JAX's version of it."""
+        accepted = moved.tuned * moved.acceptance
+        share = xp.sum(accepted) / xp.maximum(xp.sum(moved.tuned), 1)
+        size = self.size * xp.exp(rate * (share - acceptance))
+        return _Seen(moved.z, size, self.tried + moved.tuned, self.accepted + accepted)
+
+
+@compiled_soon
+def _move_often(
+    noise: Any,
+    count: Scalar,
+    seen: _Seen,
+    densities: tuple[AbstractSampleable, AbstractDensity],
+    tuning: tuple[Scalar, Scalar, Any],
+    move: AbstractMove,
+    between: Between,
+) -> _Seen:
+    """`count` moves of all particles, with the noise of each on a leading axis."""
+    beta, rate, root = tuning
+    ready = [one.precomputed() for one in densities]
+
+    def one(i: Scalar, seen: _Seen) -> _Seen:
+        pairs = jax.tree.map(lambda x: x[i], noise), seen.z
+        moved = _moved(pairs, ready, (beta, seen.size, root), move, between)
+        return seen.after(moved, rate, move.acceptance, jnp)
+
+    return jax.lax.fori_loop(0, count, one, seen)
 
 
 class Population:
@@ -302,49 +299,52 @@ class Population:
     def step(self, key: Key, beta: float, count: int, size: float, root: Any, rate: float) -> float:
         """`count` moves at a temperature, and the size that they were tuned to, at that `rate`."""
         rng, num, dtype = generator(key), len(self.z), self.z.dtype
-        fixed = jax.tree.map(lambda x: jnp.asarray(x, dtype), (beta, root))
-        seen = np.zeros((2, num))
-        for _ in range(count):
-            moved = self._move_all(rng, size, *fixed)
-            z, acceptance, tuned = (
-                np.concatenate([np.asarray(x) for x in part])[:num]
-                for part in zip(*moved, strict=True)
-            )
-            self.z = z
-            now = np.stack([tuned * acceptance, tuned]).astype(np.float64)
-            accepted = now[0].sum() / max(now[1].sum(), 1)
-            size *= float(np.exp(rate * (accepted - self.move.acceptance)))
-            seen += now
+        seen = _Seen(self.z, np.asarray(size, dtype), *np.zeros((2, num), dtype))
+        fixed = jax.device_put(jax.tree.map(lambda x: np.asarray(x, dtype), (beta, rate, root)))
+        # Where every call waits, and no piece of the particles is tuned without the others.
+        together = _TOGETHER if self.mesh is None and num <= self.piece and not is_on_host() else 1
+        for done in range(0, count, together):
+            if together > 1:
+                now = min(together, count - done)
+                seen = self._move_often(rng, now, seen, fixed)
+            else:
+                moved = self._move_all(rng, seen, fixed)
+                seen = seen.after(moved, rate, self.move.acceptance, np)
+        self.z = seen.z
         self.counted += count
         self.log_ratio = weigh(self.base, self.target, self.z, self.mesh)
-        self.stuck = float(np.mean((seen[1] > 1) & (seen[0] < _REFUSED * seen[1])))
-        return size
+        self.stuck = float(np.mean((seen.tried > 1) & (seen.accepted < _REFUSED * seen.tried)))
+        return float(seen.size)
 
-    def _move_all(
-        self, rng: np.random.Generator, size: float, beta: Scalar, root: Any
-    ) -> list[Moved]:
+    def _move_often(self, rng: np.random.Generator, count: int, seen: _Seen, tuning: Any) -> _Seen:
+        """`count` moves of all in one call, which is compiled for a fixed number of them."""
+        num, dim = self.z.shape
+        noise = [self.move.noise(rng, num, dim, self.z.dtype) for _ in range(count)]
+        noise += (_TOGETHER - count) * [jax.tree.map(np.zeros_like, noise[0])]
+        stacked = jax.tree.map(lambda *xs: np.stack(xs), *noise)
+        given = jax.device_put((stacked, np.int32(count), seen))
+        moved: Any = partial(_move_often, *given)
+        return jax.device_get(moved(self._there, tuning, self.move, self.between))
+
+    def _move_all(self, rng: np.random.Generator, seen: _Seen, fixed: Any) -> Moved:
         """One move of all particles, in pieces of one size."""
-        pieces, dtype = in_pieces(self.z, self.piece), self.z.dtype
-        tuning = (beta, jnp.asarray(size, dtype), root)
-        pairs = ((self.move.noise(rng, len(z), z.shape[1], dtype), z) for z in pieces)
-        if self.mesh is None:
-            how = (self._there, tuning, self.move, self.between)
-            return [_move((e, jnp.asarray(z)), *how) for e, z in pairs]
-        whole = jax.tree.map(lambda *xs: np.concatenate(xs), *pairs)
-        # As many for a device as it has alone, or its share where that is less.
-        devices = size_of(self.mesh, "batches")
-        shared = devices * min(self.piece, -(-len(self.z) // devices))
-        parts = zip(*(in_pieces(x, shared) for x in jax.tree.leaves(whole)), strict=True)
-        structure = jax.tree.structure(whole)
-        return [
-            spread(
-                _move_share,
-                self.mesh,
-                "batches",
-                jax.tree.unflatten(structure, [jnp.asarray(x) for x in part]),
-                (self._there, tuning),
-                self.move,
-                self.between,
-            )
-            for part in parts
+        z, tuning = seen.z, (fixed[0], jax.device_put(seen.size), fixed[2])
+        num, dim = z.shape
+        pairs = [
+            (self.move.noise(rng, len(rows), dim, z.dtype), rows)
+            for rows in in_pieces(z, self.piece)
         ]
+        how = (self.move, self.between)
+        if self.mesh is None:
+            moved = [_move(jax.device_put(pair), self._there, tuning, *how) for pair in pairs]
+        else:
+            # As many for a device as it has alone, or its share where that is less.
+            devices = size_of(self.mesh, "batches")
+            shared = devices * min(self.piece, -(-num // devices))
+            leaves, tree = jax.tree.flatten(jax.tree.map(lambda *xs: np.concatenate(xs), *pairs))
+            parts = zip(*(in_pieces(x, shared) for x in leaves), strict=True)
+            share = partial(spread, _move_share, self.mesh, "batches")
+            there = (self._there, tuning)
+            moved = [share(jax.tree.unflatten(tree, x), there, *how) for x in parts]
+        columns = zip(*(jax.device_get(one) for one in moved), strict=True)
+        return Moved._make(np.concatenate(x)[:num] for x in columns)
