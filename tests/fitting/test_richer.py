@@ -75,7 +75,7 @@ def test_a_defence_bounds_the_weights_of_a_tail_in_one_coordinate(x64):
         return -jnp.abs(z[0]) * tail - 0.5 * jnp.sum(z[1:] ** 2)
 
     target, base = Density(log_gamma), one_gaussian(dim)
-    both = defended(base)
+    both = defended(base, heavy=True)
     assert isinstance(both, Mixture)
     log_Z = np.log(2 / tail) + 14.5 * np.log(2 * np.pi)
     far = np.zeros((1, dim))
@@ -93,7 +93,7 @@ def test_a_defence_bounds_the_weights_of_a_tail_in_one_coordinate(x64):
 
 
 def test_a_defence_is_a_tenth_of_the_draws_and_normalised(x64):
-    both = defended(one_gaussian(1, sd=2.0))
+    both = defended(one_gaussian(1, sd=2.0), heavy=True)
     z = np.linspace(-4000.0, 4000.0, 800_001)[:, None]
     np.testing.assert_allclose(np.trapezoid(np.exp(both.log_prob_many(z)), z[:, 0]), 1, rtol=1e-4)
     normal = 0.9 * np.exp(one_gaussian(1, sd=2.0).log_prob_many(np.array([[1.0]])))
@@ -103,7 +103,7 @@ def test_a_defence_is_a_tenth_of_the_draws_and_normalised(x64):
 
 def test_what_has_tails_in_each_coordinate_needs_none():
     products = StudentProducts(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.zeros(1), freedom=2)
-    assert defended(products) is products
+    assert defended(products, heavy=True) is products
 
 
 @pytest.mark.parametrize("components", [2, 8])
@@ -112,3 +112,16 @@ def test_components_are_as_many_as_asked_for(components):
     key = jax.random.key(3)
     base = richer_base(key, one_gaussian(3), target, num=2000, components=components)
     assert base.means.shape == (components, 3) and np.all(np.isfinite(base.roots))
+
+
+def test_a_base_that_needs_no_defence_keeps_its_density_in_the_same_program():
+    base = one_gaussian(2, sd=2.0)
+    none, some = (defended(base, heavy=heavy) for heavy in (False, True))
+    assert jax.tree.structure(none) == jax.tree.structure(some)
+    z = np.random.default_rng(0).normal(size=(50, 2))
+    expected = base.log_prob_many(z)
+    np.testing.assert_allclose(none.log_prob_many(z), expected, rtol=1e-6)
+    one_by_one = jax.vmap(none.log_gamma)(jnp.asarray(z, base.means.dtype))
+    np.testing.assert_allclose(one_by_one, expected, rtol=1e-4)
+    assert np.abs(some.log_prob_many(z) - expected).max() > 0.01
+    assert none.sample_many(jax.random.key(0), 100).shape == (100, 2)

@@ -14,6 +14,7 @@ from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.inference.answer import Request
 from nestedvi.inference.search import (
     RunawayError,
+    _round,
     check_mass,
     check_width,
     first_coordinates,
@@ -203,6 +204,24 @@ def test_particles_that_stay_on_one_point_are_refused(key):
     z[:100] += 0.5
     with pytest.raises(nvi.errors.DensityError, match="all particles on one point"):
         settle(key, point, z, NAMES)
+
+
+def test_a_round_is_one_program_on_an_accelerator_and_many_calls_on_the_host(key, monkeypatch):
+    """With the same noise particles end at the same places, but for those that rounding sends
+    elsewhere.
+    """
+    density, z = target(lambda z: -0.5 * jnp.sum((z / UNITS) ** 2)), np.asarray(normal(key))
+
+    def moved():
+        return _round(np.random.default_rng(0), density, z.astype(np.float64), z.dtype)
+
+    here = moved()
+    monkeypatch.setattr("nestedvi.inference.search.is_on_host", lambda: False)
+    there = moved()
+    assert here[2] == there[2] == 11 * len(z)
+    np.testing.assert_allclose(there[1], here[1], atol=0.02)
+    near = np.isclose(there[0], here[0], rtol=1e-3, atol=1e-3).all(axis=1)
+    assert near.mean() > 0.95
 
 
 def test_a_proper_density_settles_however_wide_it_is(key):

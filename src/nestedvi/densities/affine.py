@@ -39,6 +39,8 @@ Data = Float[np.ndarray, "data dim"] | Float[Array, "data dim"]
 # So many particles say enough about the shape of their bulk; with fewer for each dimension than the
 # second number their covariance is shrunk.
 _ENOUGH, _FEW = 500, 10
+# Weights of particles that change by less than this have settled.
+_SETTLED = 0.03
 # Particles are parted in so many runs of neighbours, which may share ancestors.
 _RUNS = 10
 
@@ -245,14 +247,15 @@ def bulk_root(z: Data, freedom: float = 3.0, iterations: int = 8) -> np.ndarray:
     dim, is_few = u.shape[1], len(z) < _FEW * z.shape[1]
     # More particles say no more about a shape that is only a metric.
     u = u[:: max(1, len(u) // max(_ENOUGH, _FEW * dim))]
-    num, unit = len(u), np.eye(dim)
-    centre, scatter = np.zeros(dim), unit
+    centre, scatter, unit, weight = np.zeros(dim), np.eye(dim), np.eye(dim), np.ones(len(u))
     for _ in range(iterations):
-        precision = np.linalg.inv(scatter + 1e-6 * unit)
-        square = np.einsum("ij,ij->i", (u - centre) @ precision, u - centre)
+        before, away = weight, u - centre
+        square = np.einsum("ij,ij->i", away @ np.linalg.inv(scatter + 1e-6 * unit), away)
         weight = (freedom + dim) / (freedom + square)
         centre = weight @ u / weight.sum()
-        scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / num
+        scatter = (weight[:, None] * (u - centre)).T @ (u - centre) / len(u)
+        if np.max(np.abs(weight - before)) < _SETTLED:
+            break
     if is_few:
         # Not in coordinates that the same particles made white: what is held out must be new.
         away = np.asarray(z, np.float64) - (mean + root @ centre)

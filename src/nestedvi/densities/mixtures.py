@@ -79,8 +79,12 @@ class Mixture(AbstractSampleable):
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
-        log_parts = np.stack([part.log_prob_many(z) for part in self.parts], axis=1)
-        return scipy.special.logsumexp(log_weights + log_parts, axis=1)
+        log_parts = [
+            log_weight + part.log_prob_many(z)
+            for part, log_weight in zip(self.parts, log_weights, strict=True)
+            if log_weight > -np.inf
+        ]
+        return scipy.special.logsumexp(log_parts, axis=0)
 
     def sample(self, key: Key) -> Vector:
         key_part, *keys = jax.random.split(key, len(self.parts) + 1)

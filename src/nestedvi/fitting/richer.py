@@ -125,8 +125,9 @@ def _log_sizes(groups: list[np.ndarray]) -> np.ndarray:
     return np.log([len(rows) + 1.0 for rows in groups])
 
 
-def defended(base: Base) -> AbstractSampleable:
-    """With some draws whose coordinates have heavy tails, each its own.
+def defended(base: Base, *, heavy: bool) -> AbstractSampleable:
+    """With some draws whose coordinates have heavy tails, each its own; with none unless it is
+    `heavy`, so that one program draws from both.
 
     A tail of the weights may be along single coordinates: in many dimensions a Student t of all
     together has next to no draws there, and what was never drawn cannot be seen in weights.
@@ -136,7 +137,9 @@ def defended(base: Base) -> AbstractSampleable:
     scales = np.linalg.norm(np.asarray(base.roots, np.float64), axis=-1)
     arrays = (base.means, jnp.asarray(scales, base.means.dtype), base.log_weights)
     products = StudentProducts(*arrays, freedom=_FREEDOM)
-    return Mixture((base, products), np.log([1 - _DEFENCE, _DEFENCE]))
+    share = _DEFENCE if heavy else 0.0
+    with np.errstate(divide="ignore"):
+        return Mixture((base, products), np.log([1 - share, share]))
 
 
 def _centres(rng: np.random.Generator, u: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:

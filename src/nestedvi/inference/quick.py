@@ -286,7 +286,7 @@ def _draw_batches(
     key: Key, trial: Trial, target: Pullback, per_batch: int, mesh: Mesh | None
 ) -> _Drawn:
     num = num_draws(trial.base.means.shape[1])
-    base = trial.base if trial.khat < _TAIL else defended(trial.base)
+    base = defended(trial.base, heavy=trial.khat >= _TAIL)
     wanted = (1 / trial.share - 1) / _STDERR**2
     most = min(_MOST_CALLS, _MOST_DRAWS // num)
     calls = int(np.clip(np.ceil(wanted / (num * _BATCHES)), 1, most))

@@ -12,20 +12,21 @@ raised here and nowhere else.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key, Scalar
+from nestedvi._types import Key
 from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import Pullback, diagonal_map, in_units_of
 from nestedvi.densities.base import AbstractDensity, log_values
 from nestedvi.densities.mixtures import ScaleMixture
 from nestedvi.errors import DensityError
-from nestedvi.host import on_host
+from nestedvi.host import is_on_host
 from nestedvi.inference.answer import Request, check_rounding
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.tempering import Plan, Tempering, find_transition, tempering
@@ -107,8 +108,7 @@ def _likely_place(
     """Of the tenth of the draws where the density is highest; as it was where that is not far from
     the rest, as for a wide prior whose scale is right.
     """
-    z = jnp.asarray(draws, jnp.result_type(float))
-    log_gamma = np.asarray(_values(request.density, z), np.float64)
+    log_gamma = log_values(request.density, draws.astype(jnp.result_type(float)))
     log_gamma = np.where(np.isfinite(log_gamma), log_gamma, -np.inf)
     best = draws[np.argsort(log_gamma)[-_PRIOR_DRAWS // 10 :]]
     if not np.isfinite(log_gamma.max()):
@@ -119,19 +119,8 @@ def _likely_place(
     return likely_centre, np.minimum(scale, likely_scale)
 
 
-def _value(density: AbstractDensity, z: Float[Array, " dim"]) -> Scalar:
-    return density.log_gamma(z)
-
-
-@compiled_soon
-def _values(density: AbstractDensity, z: Float[Array, "particles dim"]) -> Array:
-    return jax.vmap(density.log_gamma)(z)
-
-
 def check_mass(any_finite: bool, z: Float[np.ndarray, "particles dim"], has_prior: bool) -> None:
-    """Raises `DensityError` if no particle ended where the density has mass, or all of them on one
-    point.
-    """
+    """Raises `DensityError` if no particle ended at mass, or all of them on one point."""
     if not any_finite:
         where = "around draws of the prior" if has_prior else "centred Gaussians of scale 0.3 to 30"
         hint = (
@@ -198,8 +187,7 @@ def search(key: Key, request: Request, num: int, plan: Plan) -> Pilot:
     check_mass(any_finite, np.asarray(run.z), has_prior)
     check_rounding(request, np.asarray(target.map(jnp.asarray(run.z))))
 
-    with on_host(target, _value, jnp.asarray(run.z[0]), _PARTICLES) as there:
-        settled, values = settle(key_settle, there, run.z, request.names)
+    settled, values = settle(key_settle, target, run.z, request.names)
     run = run._replace(values=run.values + values / num)
     if not np.any(settled.std(axis=0) > 2 * np.asarray(run.z).std(axis=0)):
         return Pilot(target, _past(key_past, request, target, run))
@@ -263,28 +251,18 @@ def settle(
     density that took; raises `RunawayError` if they spread without end.
 
     `z` is in units where the search began with a width of about one. The moves follow the density
-    only roughly (all particles move at once, along each other): they are no estimate. The loop runs
-    on the host; only values of the density are compiled.
+    only roughly (all particles move at once, along each other): they are no estimate.
     """
-    rng, dtype = generator(key), z.dtype
+    rng, values, dtype = generator(key), 0, z.dtype
     here = np.asarray(z, np.float64)[np.linspace(0, z.shape[0] - 1, _PARTICLES).astype(int)]
-    values = 0
-
-    def log_gamma(points: np.ndarray) -> np.ndarray:
-        nonlocal values
-        values += len(points)
-        with np.errstate(over="ignore"):
-            log_density = log_values(target, points.astype(dtype))
-        return np.nan_to_num(log_density, nan=-np.inf, neginf=-np.inf)
-
     # Medians, which heavy but proper tails leave alone; from where the particles began, so that
     # drifting away is growth too.
     centre = np.median(here, axis=0)
     first = np.median(np.abs(here - centre), axis=0) + np.finfo(np.float32).tiny
-    widths, log_here = [first] * _WINDOW, log_gamma(here)
+    widths = [first] * _WINDOW
     for done in range(1, _MOST_ROUNDS + 1):
-        here, log_here, accepted = _round(rng, here, log_here, log_gamma)
-        width = np.median(np.abs(here - centre), axis=0)
+        here, accepted, asked = _round(rng, target, here, dtype)
+        width, values = np.median(np.abs(here - centre), axis=0), values + asked
         beyond = width >= _BEYOND
         # Particles that hardly move have widths that say nothing.
         settled = (
@@ -293,7 +271,7 @@ def settle(
             and bool(np.all((width > 0) & (width < _GROWTH * widths[0])))
         )
         widths = [*widths[1:], width]
-        if settled and not (beyond.any() and _is_flat(here, centre, log_gamma)):
+        if settled and not (beyond.any() and _is_flat(target, here, centre, dtype)):
             return here, values
         if settled or width.max() > _END or (done >= _MAX_ROUNDS and not beyond.any()):
             break
@@ -312,36 +290,60 @@ def settle(
 
 
 def _round(
-    rng: np.random.Generator,
-    z: np.ndarray,
-    log_z: np.ndarray,
-    log_gamma: Callable[[np.ndarray], np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Random-walk moves along differences of particles: where they are, their log densities, and
-    the share of moves that was accepted.
+    rng: np.random.Generator, target: AbstractDensity, z: np.ndarray, dtype: Any
+) -> tuple[np.ndarray, float, int]:
+    """Random-walk moves along differences of particles: where they are, the share of moves that was
+    accepted, and the values that it took. One program where every call waits.
     """
-    (num, dim), accepted = z.shape, 0.0
+    num, dim = z.shape
     moves = min(max(10, dim // 2), 50)
-    for _ in range(moves):
-        one, other = rng.integers(num, size=(2, num))
-        size = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(num, 1)) - 0.5)
-        proposal = z + size * (z[one] - z[other])
-        log_new = log_gamma(proposal)
-        with np.errstate(invalid="ignore"):
-            accept = np.log(rng.uniform(size=num)) < log_new - log_z
-        accepted += float(np.mean(accept)) / moves
-        z = np.where(accept[:, None], proposal, z)
-        log_z = np.where(accept, log_new, log_z)
-    return z, log_z, accepted
+    pairs = rng.integers(num, size=(moves, 2, num), dtype=np.int32)
+    sizes = 2.38 / (2 * dim) ** 0.5 * np.exp(rng.normal(size=(moves, num, 1)) - 0.5)
+    noise = (pairs, sizes, np.log(rng.uniform(size=(moves, num))))
+    if is_on_host():
+        log_gamma, shares = partial(_values_as, dtype, target), np.zeros(moves)
+        state = z, _no_nan(log_gamma(z), np)
+        for i, one in enumerate(zip(*noise, strict=True)):
+            state, shares[i] = _step(state, one, log_gamma, np)
+        return state[0], float(np.mean(shares)), (1 + moves) * num
+    given = z.astype(dtype), (pairs, *(x.astype(dtype) for x in noise[1:]))
+    z, shares = jax.device_get(_walk(target, *jax.device_put(given)))
+    return z.astype(np.float64), float(np.mean(shares)), (1 + moves) * num
 
 
-def _is_flat(
-    z: np.ndarray, centre: np.ndarray, log_gamma: Callable[[np.ndarray], np.ndarray]
-) -> bool:
+def _values_as(dtype: Any, target: AbstractDensity, z: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return log_values(target, z.astype(dtype))
+
+
+def _no_nan(log_density: Any, xp: Any) -> Any:
+    return xp.nan_to_num(log_density, nan=-np.inf, neginf=-np.inf)
+
+
+def _step(state: Any, noise: Any, log_gamma: Callable[[Any], Any], xp: Any) -> Any:
+    """One move of all and the share of them that was accepted; `xp` is NumPy or JAX's version."""
+    (z, log_z), ((one, other), size, log_uniform) = state, noise
+    proposal = z + size * (z[one] - z[other])
+    log_new = _no_nan(log_gamma(proposal), xp)
+    accept = log_z + log_uniform < log_new
+    state = xp.where(accept[:, None], proposal, z), xp.where(accept, log_new, log_z)
+    return state, xp.mean(accept, dtype=z.dtype)
+
+
+@compiled_soon
+def _walk(target: AbstractDensity, z: Float[Array, "particles dim"], noise: Any) -> Any:
+    log_gamma = jax.vmap(target.precomputed().log_gamma)
+    state = z, _no_nan(log_gamma(z), jnp)
+    (z, _), shares = jax.lax.scan(partial(_step, log_gamma=log_gamma, xp=jnp), state, noise)
+    return z, shares
+
+
+def _is_flat(target: AbstractDensity, z: np.ndarray, centre: np.ndarray, dtype: Any) -> bool:
     """Whether the density does not fall along the direction in which the particles are widest."""
     away = z - centre
     scale = np.abs(away).max()
     _, _, directions = np.linalg.svd(away / scale, full_matrices=False)
     along = (away @ directions[0])[:, None] * directions[0]
-    gain = log_gamma(z - along / 2) - log_gamma(z)
+    nearer, further = (_no_nan(_values_as(dtype, target, x), np) for x in (z - along / 2, z))
+    gain = nearer - further
     return not np.median(gain[np.isfinite(gain)] if np.isfinite(gain).any() else [0.0]) > _FALLS
