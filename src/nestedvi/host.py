@@ -17,7 +17,16 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from threadpoolctl import threadpool_limits
 
-__all__ = ["default_device", "is_on_host", "num_operations", "on_host", "one_thread"]
+__all__ = [
+    "arrays_on_host",
+    "default_device",
+    "is_on_host",
+    "logsumexp",
+    "num_operations",
+    "on_host",
+    "one_thread",
+    "softmax",
+]
 
 T = TypeVar("T")
 # A core does some 10⁹ operations a second, and an accelerator answers after some milliseconds.
@@ -85,6 +94,31 @@ def on_host(tree: T, ask: Callable[[T, Any], Any], like: Any, times: int) -> Ite
     cpu = jax.local_devices(backend="cpu")[0]
     with jax.default_device(cpu):
         yield jax.tree.map(lambda x: jax.device_put(x, cpu) if eqx.is_array(x) else x, tree)
+
+
+def arrays_on_host() -> AbstractContextManager[Any]:
+    """Arrays of JAX that are made inside of this are in the host's memory: those that the host
+    reads, which would wait for an accelerator. Programs take them to where the others are.
+    """
+    if is_on_host():
+        return nullcontext()
+    return jax.default_device(jax.local_devices(backend="cpu")[0])
+
+
+def logsumexp(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """log Σ exp x along an axis that may be short: NumPy is many times faster along the first."""
+    rows = np.ascontiguousarray(np.moveaxis(np.asarray(x, np.float64), axis, 0))
+    top = rows.max(axis=0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(rows - top).sum(axis=0)) + top
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """exp x over its sum along the last axis, which may be short; likewise."""
+    rows = np.ascontiguousarray(np.moveaxis(np.asarray(x, np.float64), -1, 0))
+    rows = np.exp(rows - rows.max(axis=0))
+    return np.moveaxis(rows / rows.sum(axis=0), 0, -1)
 
 
 def is_on_host() -> bool:

@@ -1,10 +1,13 @@
 """Randomness on the host, from a key of JAX: the same key gives the same numbers."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from nestedvi._types import Key
+from nestedvi.host import arrays_on_host
 
 __all__ = ["generator", "split_on_host"]
 
@@ -23,6 +26,11 @@ def split_on_host(key: Key, num: int) -> list[Key]:
     impl = "threefry2x32"
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         impl = str(jax.random.key_impl(key))
-    size = jax.random.key_data(jax.random.key(0, impl=impl)).shape
-    words = generator(key).integers(2**32, size=(num, *size), dtype=np.uint32)
-    return [jax.random.wrap_key_data(row, impl=impl) for row in words]
+    words = generator(key).integers(2**32, size=(num, *_size(impl)), dtype=np.uint32)
+    with arrays_on_host():
+        return [jax.random.wrap_key_data(row, impl=impl) for row in words]
+
+
+@cache
+def _size(impl: str) -> tuple[int, ...]:
+    return jax.random.key_data(jax.random.key(0, impl=impl)).shape

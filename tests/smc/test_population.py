@@ -57,7 +57,7 @@ def test_the_devices_of_a_mesh_move_particles_as_one_device_does():
     mesh = nvi.devices.mesh(batches=1)
     alone, together = population(), population(mesh=mesh)
     for now in (alone, together):
-        now.step(KEY, 0.5, 2, 0.4, np.eye(2), 1.0)
+        now.step(np.random.default_rng(3), 0.5, 2, 0.4, np.eye(2), 1.0)
     np.testing.assert_allclose(together.z, alone.z, rtol=1e-6)
     np.testing.assert_allclose(together.log_ratio, alone.log_ratio, rtol=1e-5)
     assert alone.counted == together.counted == 2
@@ -69,9 +69,9 @@ def test_many_moves_in_one_call_are_as_many_calls(monkeypatch, count):
     same places, and the size is tuned after every move.
     """
     one_by_one, together = population(piece=60), population(piece=60)
-    sizes = [one_by_one.step(KEY, 0.5, count, 0.4, np.eye(2), 1.0)]
+    sizes = [one_by_one.step(np.random.default_rng(3), 0.5, count, 0.4, np.eye(2), 1.0)]
     monkeypatch.setattr("nestedvi.smc.population.is_on_host", lambda: False)
-    sizes.append(together.step(KEY, 0.5, count, 0.4, np.eye(2), 1.0))
+    sizes.append(together.step(np.random.default_rng(3), 0.5, count, 0.4, np.eye(2), 1.0))
     np.testing.assert_allclose(sizes[1], sizes[0], rtol=1e-5)
     assert abs(sizes[0] / 0.4 - 1) > 0.01
     np.testing.assert_allclose(together.z, one_by_one.z, rtol=1e-4, atol=1e-5)
@@ -125,5 +125,5 @@ def test_densities_on_the_way_are_an_argument():
     now = Population(BASE, target, SliceMove(3), 30, log_above)
     now.draw(KEY, 60, 1, 1)
     now.z = np.abs(now.z) + 1
-    now.step(KEY, 0.5, 3, 4.0, np.eye(2), 1.0)
+    now.step(np.random.default_rng(3), 0.5, 3, 4.0, np.eye(2), 1.0)
     assert np.all(now.z[:, 0] > 0.5) and now.z[:, 1].min() < 0

@@ -40,7 +40,7 @@ Data = Float[np.ndarray, "data dim"] | Float[Array, "data dim"]
 # second number their covariance is shrunk.
 _ENOUGH, _FEW = 500, 10
 # Weights of particles that change by less than this have settled.
-_SETTLED = 0.03
+_SETTLED = 0.01
 # Particles are parted in so many runs of neighbours, which may share ancestors.
 _RUNS = 10
 
@@ -127,11 +127,11 @@ class Affine(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return self.part.drawn_on_host
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         shift, matrix = (np.asarray(x, np.float64) for x in (self.map.shift, self.map.matrix))
         y = np.asarray(self.part.sample_many(key, num), np.float64)
         z = shift + (matrix * y if matrix.ndim == 1 else y @ matrix.T)
-        return jnp.asarray(z, self.map.shift.dtype)
+        return z.astype(self.map.shift.dtype)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         shift, matrix = (np.asarray(x, np.float64) for x in (self.map.shift, self.map.matrix))

@@ -116,7 +116,7 @@ class AbstractSampleable(AbstractDensity):
         compute it there.
         """
         values = through_pieces(
-            lambda piece: _log_prob_many(self, jnp.asarray(piece)),
+            lambda piece: _log_prob_many(self, jax.device_put(piece)),
             np.asarray(z),
             piece_size(_PIECE),
         )
@@ -147,8 +147,8 @@ def log_values(
 
     def values(piece: np.ndarray) -> Array:
         if mesh is None:
-            return _values(jnp.asarray(piece), target)
-        return spread(_values, mesh, "batches", jnp.asarray(piece), target)
+            return _values(jax.device_put(piece), target)
+        return spread(_values, mesh, "batches", piece, target)
 
     size = piece_size(_PIECE) * size_of(mesh, "batches")
     return through_pieces(values, z, size).astype(np.float64)

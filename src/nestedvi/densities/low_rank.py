@@ -121,10 +121,10 @@ class LowRankNormal(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return True
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         mean, root = self._on_host
         eps = generator(key).normal(size=(num, len(mean)))
-        return jnp.asarray(mean + root.apply(eps), self.mean.dtype)
+        return (mean + root.apply(eps)).astype(self.mean.dtype)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         mean, root = self._on_host

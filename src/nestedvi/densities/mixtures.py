@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.host import logsumexp
 from nestedvi.randomness import generator, split_on_host
 
 __all__ = [
@@ -61,7 +62,7 @@ class Mixture(AbstractSampleable):
     def reparameterised(self) -> bool:
         return False
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         key_part, *keys = split_on_host(key, len(self.parts) + 1)
         share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
         rng = generator(key_part)
@@ -71,7 +72,7 @@ class Mixture(AbstractSampleable):
             np.asarray(part.sample_many(k, int(count) if part.drawn_on_host else num))[:count]
             for part, k, count in zip(self.parts, keys, counts, strict=True)
         ]
-        return jnp.asarray(np.concatenate(drawn)[rng.permutation(num)])
+        return np.concatenate(drawn)[rng.permutation(num)]
 
     @property
     def drawn_on_host(self) -> bool:
@@ -84,7 +85,7 @@ class Mixture(AbstractSampleable):
             for part, log_weight in zip(self.parts, log_weights, strict=True)
             if log_weight > -np.inf
         ]
-        return scipy.special.logsumexp(log_parts, axis=0)
+        return logsumexp(np.stack(log_parts), axis=0)
 
     def sample(self, key: Key) -> Vector:
         key_part, *keys = jax.random.split(key, len(self.parts) + 1)
@@ -128,17 +129,17 @@ class ScaleMixture(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return True
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng, scales = generator(key), np.exp(np.asarray(self.log_scales, np.float64))
         widths = scales[rng.integers(len(scales), size=(num, 1))]
-        return jnp.asarray(widths * rng.normal(size=(num, self.dim)), self.log_scales.dtype)
+        return (widths * rng.normal(size=(num, self.dim))).astype(self.log_scales.dtype)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         square = np.sum(np.asarray(z, np.float64) ** 2, axis=1, keepdims=True)
         log_scales = np.asarray(self.log_scales, np.float64)
         log_p = -0.5 * square * np.exp(-2 * log_scales) - self.dim * log_scales
         constant = np.log(len(log_scales)) + 0.5 * self.dim * np.log(2 * np.pi)
-        return scipy.special.logsumexp(log_p, axis=1) - constant
+        return logsumexp(log_p) - constant
 
 
 def inverse_roots(
@@ -155,7 +156,7 @@ def components_on_host(
     means: Float[Array, "components dim"],
     roots: Float[Array, "components dim dim"],
     log_weights: Float[Array, " components"],
-) -> Float[Array, "num dim"]:
+) -> Float[np.ndarray, "num dim"]:
     """μ_m + L_m ε for each row ε, with a component m drawn by its weight; with nothing to
     compile.
     """
@@ -165,7 +166,7 @@ def components_on_host(
     for m in np.unique(which):
         mine = which == m
         z[mine] = centres[m] + eps[mine] @ lower[m].T
-    return jnp.asarray(z, means.dtype)
+    return z.astype(means.dtype)
 
 
 def squares_on_host(
@@ -240,7 +241,7 @@ class CorrelatedMixture(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return True
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng = generator(key)
         eps = rng.normal(size=(num, self.means.shape[1]))
         return components_on_host(rng, eps, self.means, self.roots, self.log_weights)
@@ -249,7 +250,7 @@ class CorrelatedMixture(AbstractSampleable):
         squares, log_det = squares_on_host(z, self.means, self.roots)
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
         log_norm = 0.5 * self.means.shape[1] * np.log(2 * np.pi)
-        return scipy.special.logsumexp(log_weights - log_det - 0.5 * squares, axis=1) - log_norm
+        return logsumexp(log_weights - log_det - 0.5 * squares) - log_norm
 
 
 def log_radial(square: Any, dim: int, tails: float, freedom: int, xp: Any) -> tuple[Any, Any]:
@@ -317,7 +318,7 @@ class StudentMixture(AbstractSampleable):
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
         dim = self.means.shape[1]
         radial = np.logaddexp(*log_radial(squares, dim, self.tails, self.freedom, np))
-        return scipy.special.logsumexp(log_weights - log_det + radial, axis=1)
+        return logsumexp(log_weights - log_det + radial)
 
     @property
     def log_Z(self) -> Scalar:
@@ -340,7 +341,7 @@ class StudentMixture(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return True
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng = generator(key)
         tail = rng.uniform(size=num) < self.tails
         squares = rng.chisquare(self.freedom, size=num) / self.freedom

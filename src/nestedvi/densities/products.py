@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.host import logsumexp
 from nestedvi.randomness import generator
 
 __all__ = ["StudentProducts"]
@@ -73,7 +74,7 @@ class StudentProducts(AbstractSampleable):
         return log_weights + np.stack(parts, axis=1)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
-        return np.asarray(scipy.special.logsumexp(self.log_parts_many(z), axis=1))
+        return logsumexp(self.log_parts_many(z))
 
     @property
     def log_Z(self) -> Scalar:
@@ -93,10 +94,10 @@ class StudentProducts(AbstractSampleable):
     def drawn_on_host(self) -> bool:
         return True
 
-    def sample_many(self, key: Key, num: int) -> Float[Array, "num dim"]:
+    def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng = generator(key)
         share = scipy.special.softmax(np.asarray(self.log_weights, np.float64))
         which = rng.choice(len(share), size=num, p=share)
         eps = rng.standard_t(self.freedom, size=(num, self.means.shape[1]))
         means, scales = (np.asarray(x, np.float64)[which] for x in (self.means, self.scales))
-        return jnp.asarray(means + scales * eps, self.means.dtype)
+        return (means + scales * eps).astype(self.means.dtype)

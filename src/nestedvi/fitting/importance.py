@@ -6,7 +6,7 @@ draws, and fits means, covariances and weights of the components to them. Nothin
 the modes came from.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from nestedvi.densities.low_rank import FULL_DIM, LowRankNormal, low_rank_of
 from nestedvi.densities.mixtures import Mixture, StudentMixture, log_radial, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
-from nestedvi.host import is_on_host
+from nestedvi.host import arrays_on_host, is_on_host, logsumexp, softmax
 from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
 from nestedvi.randomness import split_on_host
 
@@ -81,9 +81,8 @@ def _as_number(log_ratio: np.ndarray) -> np.ndarray:
 def draw_many_weighted(
     key: Key, base: AbstractSampleable, target: AbstractDensity, num: int, mesh: Mesh | None = None
 ) -> tuple[Array | np.ndarray, np.ndarray]:
-    """The same from a base that much is drawn from. One accelerator draws and weights in one call:
-    the host would take longer to draw than it takes to compile that. The draws stay there: few of
-    them are wanted.
+    """The same from a base that much is drawn from. One accelerator draws and weights in one call,
+    which is soon compiled beside what the host would take, and keeps the draws: few are wanted.
     """
     if mesh is not None or is_on_host():
         return draw_weighted(key, base, target, num, mesh)
@@ -144,18 +143,19 @@ def products_at_modes(modes: Modes, freedom: int, dtype) -> StudentProducts:
     # The diagonal of the precision; the covariance of a very narrow mode has no inverse in numbers.
     curvature = np.array([np.sum(np.linalg.inv(root) ** 2, axis=0) for root in modes.roots[kept]])
     scales = np.sqrt((freedom + 1) / freedom / curvature)
-    arrays = (jnp.asarray(x, dtype) for x in (modes.z[kept], scales, log_mass[kept]))
-    return StudentProducts(*arrays, freedom=freedom)
+    return StudentProducts(*_arrays(dtype, modes.z[kept], scales, log_mass[kept]), freedom=freedom)
 
 
 def base_at_modes(modes: Modes, dtype) -> StudentMixture:
     """A component a mode, weighted by Laplace's approximation of its mass."""
     log_mass, kept = _kept(modes)
-    return StudentMixture(
-        jnp.asarray(modes.z[kept], dtype),
-        jnp.asarray(modes.roots[kept], dtype),
-        jnp.asarray(log_mass[kept], dtype),
-    )
+    return StudentMixture(*_arrays(dtype, modes.z[kept], modes.roots[kept], log_mass[kept]))
+
+
+def _arrays(dtype: Any, *arrays: np.ndarray) -> list[Array]:
+    """Of a base that the host draws from and scores."""
+    with arrays_on_host():
+        return [jnp.asarray(x, dtype) for x in arrays]
 
 
 def in_powers_of_two(base: Base) -> Base:
@@ -251,7 +251,7 @@ def _num_effective(part: np.ndarray, w_bar: np.ndarray) -> float:
 def _refit_products(base: StudentProducts, z: np.ndarray, w_bar: np.ndarray) -> StudentProducts:
     """Means and scales of every coordinate; a draw far out in one counts less for that one."""
     means, scales = (np.array(x, np.float64) for x in (base.means, base.scales))
-    share = scipy.special.softmax(base.log_parts_many(z), axis=1) * w_bar[:, None]
+    share = softmax(base.log_parts_many(z)) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()
         if _num_effective(part, w_bar) < _FEWEST:
@@ -261,7 +261,7 @@ def _refit_products(base: StudentProducts, z: np.ndarray, w_bar: np.ndarray) -> 
         means[m] = np.sum(pull * z, axis=0) / pull.sum(axis=0)
         scales[m] = np.sqrt(np.sum(pull * (z - means[m]) ** 2, axis=0))
     log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))
-    arrays = (jnp.asarray(x, base.means.dtype) for x in (means, scales, log_weights))
+    arrays = _arrays(base.means.dtype, means, scales, log_weights)
     return StudentProducts(*arrays, freedom=base.freedom)
 
 
@@ -279,14 +279,14 @@ def _refit_mixture(base: StudentMixture, z: np.ndarray, w_bar: np.ndarray) -> St
         _TAILS, key=lambda kind: _fit_of_tails(kind, squares, dim, log_weights, w_bar)
     )
     share, pull = _radial(squares, dim, tails, freedom)
-    share = scipy.special.softmax(log_weights + share, axis=1) * w_bar[:, None]
+    share = softmax(log_weights + share) * w_bar[:, None]
     for m, part in enumerate(share.T):
         total = part.sum()
         if _num_effective(part, w_bar) < max(_FEWEST, dim / 2):
             continue
         means[m], roots[m] = _fit_component(z, part / total, pull[:, m], roots[m])
     log_weights = np.log(share.sum(axis=0) + 1e-4 / len(share.T))
-    arrays = (jnp.asarray(x, dtype) for x in (means, roots, log_weights))
+    arrays = _arrays(dtype, means, roots, log_weights)
     return StudentMixture(*arrays, tails=tails, freedom=freedom)
 
 
@@ -311,7 +311,7 @@ def _fit_of_tails(
 ) -> float:
     """The mean log density of weighted draws under the mixture with such tails."""
     radial, _ = _radial(squares, dim, *kind)
-    return float(w_bar @ scipy.special.logsumexp(log_weights + radial, axis=1))
+    return float(w_bar @ logsumexp(log_weights + radial))
 
 
 def fit_base(key: Key, base: Base, target: AbstractDensity, *, num: int, good: float) -> Trial:

@@ -3,11 +3,11 @@ of densities that are given. On the host, with nothing to compile.
 """
 
 import numpy as np
-import scipy.special
 from jaxtyping import Float
 
 from nestedvi._types import Key
 from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
+from nestedvi.host import logsumexp, softmax
 from nestedvi.randomness import generator
 
 __all__ = ["fit_gaussian", "fit_mixture", "stack_mixture"]
@@ -16,6 +16,8 @@ Rows = Float[np.ndarray, "data dim"]
 # Rounds of expectation maximisation, and of weights; fewer where a round gains less than this in
 # mean log density.
 _ROUNDS, _WEIGHT_ROUNDS, _GAIN = 60, 100, 1e-4
+# So many rows are enough, and so many for each component and dimension.
+_ENOUGH, _FOR_EACH = 2000, 40
 
 
 def fit_gaussian(u: Rows) -> CorrelatedMixture:
@@ -45,6 +47,8 @@ def fit_mixture(key: Key, u: Rows, components: int) -> CorrelatedMixture:
     covariance.
     """
     given, u = u, np.asarray(u, np.float64)
+    # More rows say no more about so few numbers.
+    u = u[:: max(1, len(u) // max(_ENOUGH, _FOR_EACH * components * u.shape[1]))]
     num, dim = u.shape
     unit, borrowed = np.eye(dim), 0.1 * (dim + 2)
     means, nearest = _spread_out(generator(key), u, components)
@@ -52,19 +56,19 @@ def fit_mixture(key: Key, u: Rows, components: int) -> CorrelatedMixture:
     log_weights, before = np.full(components, -np.log(components)), -np.inf
     for _ in range(_ROUNDS):
         squares, log_det = squares_on_host(u, means, roots)
-        log_parts = log_weights - log_det - 0.5 * squares
-        log_p = scipy.special.logsumexp(log_parts, axis=1)
+        log_parts = (log_weights - log_det - 0.5 * squares).T
+        log_p = logsumexp(log_parts, axis=0)
         if log_p.mean() - before < _GAIN:
             break
-        before, share = log_p.mean(), np.exp(log_parts - log_p[:, None])
-        total = share.sum(axis=0)
-        means = share.T @ u / (total[:, None] + 1e-9)
+        before, share = log_p.mean(), np.exp(log_parts - log_p)
+        total = share.sum(axis=1)
+        means = share @ u / (total[:, None] + 1e-9)
         # One product of matrices a component; the data are whitened, so that the difference loses
         # nothing.
         scatter = np.stack(
             [
                 (part[:, None] * u).T @ u - size * np.outer(mean, mean)
-                for part, size, mean in zip(share.T, total, means, strict=True)
+                for part, size, mean in zip(share, total, means, strict=True)
             ]
         )
         mean_scatter = scatter.sum(axis=0) / num + 1e-5 * unit
@@ -81,6 +85,5 @@ def stack_mixture(log_parts: Float[np.ndarray, "data parts"]) -> Float[np.ndarra
     log_parts = np.asarray(log_parts, np.float64)
     log_weights = np.full(log_parts.shape[1], -np.log(log_parts.shape[1]))
     for _ in range(_WEIGHT_ROUNDS):
-        share = scipy.special.softmax(log_parts + log_weights, axis=1)
-        log_weights = np.log(share.mean(axis=0) + 1e-300)
+        log_weights = np.log(softmax(log_parts + log_weights).mean(axis=0) + 1e-300)
     return log_weights

@@ -151,11 +151,12 @@ def _inverse_root(hessian: np.ndarray) -> np.ndarray:
     return lower_root(np.maximum(values, _WIDEST**-2.0) ** -0.5, vectors)
 
 
-def _polish(ask: _Counted, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
+def _polish(
+    ask: _Counted, z: np.ndarray, value: float, gradient: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray] | None:
     """Newton steps that stay only while they climb: the place, log γ and the root there; None where
     the Hessian is no number.
     """
-    (value,), (gradient,) = ask(z[None])
     for i in range(_NEWTON_STEPS + 1):
         hessian = ask.hessian(z)
         if not np.isfinite(hessian).all():
@@ -240,7 +241,7 @@ def find_modes(
             if not np.isfinite(top) or kept.is_negligible(top + widest) or kept.count == most:
                 break
             if not kept.knows(ends.z[i], top):
-                mode = _polish(ask, ends.z[i])
+                mode = _polish(ask, ends.z[i], top, ends.slope[i])
                 if mode is not None and not kept.knows(mode[0], mode[1]):
                     kept.add(mode)
     return kept.modes(dim, ask.gradients)

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Array, Float, Int
 
 from nestedvi._types import LogWeights, Scalar, Uniforms, Weights
+from nestedvi.host import logsumexp
 
 __all__ = [
     "beyond_largest",
@@ -67,8 +67,8 @@ def log_Z_hat(log_w: LogWeights | np.ndarray) -> Any:
         nvi.log_Z_hat(jnp.log(jnp.array([1.0, 2.0, 3.0])))  # log 2
         ```
     """
-    logsumexp = scipy.special.logsumexp if library_of(log_w) is np else jax.nn.logsumexp
-    return logsumexp(log_w, axis=-1) - np.log(log_w.shape[-1])
+    log_sum: Any = jax.nn.logsumexp if library_of(log_w) is jnp else logsumexp
+    return log_sum(log_w, axis=-1) - np.log(log_w.shape[-1])
 
 
 def ess(log_w: LogWeights | np.ndarray) -> Any:

@@ -239,9 +239,8 @@ def _run(
     key: Key, now: Population, guide: _Rising | _Given, num: int, batches: int, draws: int
 ) -> NestedRun:
     """From the base over all thresholds that the guide names."""
-    keys = split_on_host(key, 2)
-    rng, shells = generator(keys[0]), _Shells(batches)
-    key_draw, *keys = split_on_host(keys[1], 1 + MAX_THRESHOLDS)
+    key_draw, key_resample, key_move = split_on_host(key, 3)
+    rng, rng_move, shells = generator(key_resample), generator(key_move), _Shells(batches)
     now.draw(key_draw, num, batches, draws)
     drawn_log_w = now.log_ratio
     while (threshold := guide.threshold(now, _left(now, shells))) is not None:
@@ -250,7 +249,7 @@ def _run(
         now.log_w = np.where(passed, now.log_w, -np.inf)
         now.resample(rng, num // batches, below=2.0)
         count, width, root = guide.tune(threshold, now.z)
-        guide.learn(now.step(keys.pop(), threshold, count, width, root, guide.rate))
+        guide.learn(now.step(rng_move, threshold, count, width, root, guide.rate))
     left = _left(now, shells)
     shells.add(now, np.inf)
     z, log_ratio, origin = shells.pick(rng, num // batches)

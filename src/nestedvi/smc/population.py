@@ -32,7 +32,6 @@ from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
 from nestedvi.particles.weights import ess, log_Z_hat, normalise, relative_variance, systematic
 from nestedvi.pieces import in_pieces
-from nestedvi.randomness import generator
 
 __all__ = [
     "AbstractMove",
@@ -49,6 +48,7 @@ LogDensity = Callable[[Vector], Scalar]
 # (number, what computes log base, log target) -> log density, at one point.
 Between = Callable[[Scalar, Callable[[], Scalar], Scalar], Scalar]
 Particles = Float[np.ndarray, "particles dim"]
+Rng = np.random.Generator
 Root = Float[np.ndarray, "dim dim"] | LowRankRoot
 # A particle whose own acceptance is below this is stuck.
 _REFUSED = 0.1
@@ -77,7 +77,7 @@ class AbstractMove(eqx.Module):
         """A root of the metric, from the particles; on the host."""
 
     @abc.abstractmethod
-    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+    def noise(self, rng: Rng, num: int, dim: int, dtype: Any) -> PyTree:
         """All that is random in a move of each of `num` particles; on the host."""
 
     @abc.abstractmethod
@@ -113,7 +113,7 @@ class HamiltonianMove(AbstractMove):
     def root(self, z: Particles) -> Root:
         return bulk_root(z) if z.shape[1] <= FULL_DIM else low_rank_bulk_root(z)
 
-    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+    def noise(self, rng: Rng, num: int, dim: int, dtype: Any) -> PyTree:
         return noise_on_host(rng, num, dim, dtype)
 
     def __call__(
@@ -148,7 +148,7 @@ class SliceMove(AbstractMove):
     def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
         return whiten(z)[1]
 
-    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
+    def noise(self, rng: Rng, num: int, dim: int, dtype: Any) -> PyTree:
         return slice_noise_on_host(rng, num, self.steps, dim, dtype)
 
     def __call__(
@@ -271,7 +271,7 @@ class Population:
         """To a temperature that is higher by `rise`."""
         self.log_w = self.log_w + rise * self.log_ratio.reshape(self.log_w.shape)
 
-    def resample(self, rng: np.random.Generator, per_batch: int, below: float) -> None:
+    def resample(self, rng: Rng, per_batch: int, below: float) -> None:
         """Batches whose ESS is below a share, systematically; all if their number changes."""
         batches, before = self.log_w.shape
         picks = np.arange(batches * before).reshape(batches, before)[:, :per_batch].copy()
@@ -296,9 +296,9 @@ class Population:
         """What the weights' spread at every resampling adds up to, and their spread since."""
         return self.variance + sum(map(relative_variance, self.log_w)) / len(self.log_w) ** 2
 
-    def step(self, key: Key, beta: float, count: int, size: float, root: Any, rate: float) -> float:
+    def step(self, rng: Rng, beta: float, count: int, size: float, root: Any, rate: float) -> float:
         """`count` moves at a temperature, and the size that they were tuned to, at that `rate`."""
-        rng, num, dtype = generator(key), len(self.z), self.z.dtype
+        num, dtype = len(self.z), self.z.dtype
         seen = _Seen(self.z, np.asarray(size, dtype), *np.zeros((2, num), dtype))
         fixed = jax.device_put(jax.tree.map(lambda x: np.asarray(x, dtype), (beta, rate, root)))
         # Where every call waits, and no piece of the particles is tuned without the others.
@@ -316,7 +316,7 @@ class Population:
         self.stuck = float(np.mean((seen.tried > 1) & (seen.accepted < _REFUSED * seen.tried)))
         return float(seen.size)
 
-    def _move_often(self, rng: np.random.Generator, count: int, seen: _Seen, tuning: Any) -> _Seen:
+    def _move_often(self, rng: Rng, count: int, seen: _Seen, tuning: Any) -> _Seen:
         """`count` moves of all in one call, which is compiled for a fixed number of them."""
         num, dim = self.z.shape
         noise = [self.move.noise(rng, num, dim, self.z.dtype) for _ in range(count)]
@@ -326,7 +326,7 @@ class Population:
         moved: Any = partial(_move_often, *given)
         return jax.device_get(moved(self._there, tuning, self.move, self.between))
 
-    def _move_all(self, rng: np.random.Generator, seen: _Seen, fixed: Any) -> Moved:
+    def _move_all(self, rng: Rng, seen: _Seen, fixed: Any) -> Moved:
         """One move of all particles, in pieces of one size."""
         z, tuning = seen.z, (fixed[0], jax.device_put(seen.size), fixed[2])
         num, dim = z.shape

@@ -253,9 +253,8 @@ def _run(
     key: Key, now: Population, guide: Adapting | Following, num: int, batches: int, draws: int
 ) -> Tempering:
     """From the base to the last temperature that the guide names."""
-    keys = split_on_host(key, 2)
-    rng, beta, move = generator(keys[0]), 0.0, now.move
-    key_draw, *keys = split_on_host(keys[1], 1 + 2 * MAX_LEVELS)
+    key_draw, key_resample, key_move = split_on_host(key, 3)
+    rng, rng_move, beta, move = generator(key_resample), generator(key_move), 0.0, now.move
     now.draw(key_draw, num, batches, draws)
     base_share = float(ess(now.log_ratio)) / len(now.log_ratio)
     ratios, history = [now.log_ratio[:num]], [now.z]
@@ -271,7 +270,7 @@ def _run(
         beta = new
         count, size, root = guide.tune(beta, now.z)
         if count:
-            guide.learn(now.step(keys.pop(), beta, count, size, root, guide.rate))
+            guide.learn(now.step(rng_move, beta, count, size, root, guide.rate))
         ratios.append(now.log_ratio)
         history.append(now.z)
     tuned = guide.tuned()
