@@ -55,7 +55,7 @@ def test_particles_give_each_component_its_mean_and_covariance(x64):
     base = around_particles(
         StudentMixture(means, jnp.stack([jnp.eye(2)] * 3), jnp.zeros(3), tails=0.9, freedom=1), z
     )
-    assert (base.tails, base.freedom) == (0.3, 5)
+    np.testing.assert_allclose((base.tails, base.freedom), (0.3, 5))
     np.testing.assert_allclose(jax.nn.softmax(base.log_weights), [2 / 3, 1 / 3, 0], atol=1e-3)
     np.testing.assert_allclose(base.means[:2], [[0.3, 0.3], [20.0, 20.0]], atol=5 * 2 / 4000**0.5)
     scatters = np.asarray(base.roots @ jnp.swapaxes(base.roots, 1, 2))

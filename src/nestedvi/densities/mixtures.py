@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
-from nestedvi.host import logsumexp
+from nestedvi.host import arrays_on_host, logsumexp
 from nestedvi.randomness import generator, split_on_host
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 Vector = Float[Array, " dim"]
+_MOST_FREEDOM = 12
 
 
 class Mixture(AbstractSampleable):
@@ -253,18 +254,15 @@ class CorrelatedMixture(AbstractSampleable):
         return logsumexp(log_weights - log_det - 0.5 * squares) - log_norm
 
 
-def log_radial(square: Any, dim: int, tails: float, freedom: int, xp: Any) -> tuple[Any, Any]:
+def log_radial(square: Any, dim: int, tails: Any, freedom: Any, xp: Any) -> tuple[Any, Any]:
     """log of the Gaussian and of the Student part of the density of L⁻¹ (z − μ), where its squared
     length is `square`; `xp` is NumPy or JAX's version of it.
     """
-    constant = (
-        scipy.special.gammaln((freedom + dim) / 2)
-        - scipy.special.gammaln(freedom / 2)
-        - 0.5 * dim * np.log(freedom * np.pi)
-        + np.log(tails)
-    )
-    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + np.log1p(-tails)
-    return normal, -0.5 * (freedom + dim) * xp.log1p(square / freedom) + float(constant)
+    gammaln = scipy.special.gammaln if xp is np else jax.scipy.special.gammaln
+    constant = gammaln((freedom + dim) / 2) - gammaln(freedom / 2)
+    constant = constant - 0.5 * dim * xp.log(freedom * np.pi) + xp.log(tails)
+    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + xp.log1p(-tails)
+    return normal, -0.5 * (freedom + dim) * xp.log1p(square / freedom) + constant
 
 
 class StudentMixture(AbstractSampleable):
@@ -272,36 +270,31 @@ class StudentMixture(AbstractSampleable):
     of `roots`, `tails` the share s and `freedom` the degrees ν; draws carry no gradient.
 
     The Gaussians keep it efficient where a posterior is nearly Gaussian; the tails keep weights
-    bounded where it is not.
+    bounded where it is not. Share and degrees are numbers of the program, so that it is compiled
+    once for all of them.
     """
 
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
     log_weights: Float[Array, " components"]
     inverses: Float[Array, "components dim dim"] | None
-    tails: float = eqx.field(static=True)
-    freedom: int = eqx.field(static=True)
+    tails: Scalar
+    freedom: Scalar
 
-    def __init__(
-        self, means, roots, log_weights, *, tails: float = 0.3, freedom: int = 5, inverses=None
-    ):
-        self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), inverses
+    def __init__(self, means, roots, log_weights, *, tails: float = 0.3, freedom: int = 5):
+        self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), None
         self.log_weights = jnp.asarray(log_weights, self.means.dtype)
-        if not 0 < tails < 1 or freedom < 1:
+        if not 0 < tails < 1 or freedom not in range(1, _MOST_FREEDOM + 1):
             raise ValueError(
-                f"Tails take a share between 0 and 1 and a whole number of degrees; got {tails}"
-                f" and {freedom}."
+                "Tails take a share between 0 and 1 and a whole number of degrees, at most"
+                f" {_MOST_FREEDOM}; got {tails} and {freedom}."
             )
-        self.tails, self.freedom = tails, freedom
+        with arrays_on_host():
+            self.tails, self.freedom = jnp.asarray([tails, freedom], self.means.dtype)
 
     def precomputed(self) -> "StudentMixture":
-        return StudentMixture(
-            self.means,
-            self.roots,
-            self.log_weights,
-            tails=self.tails,
-            freedom=self.freedom,
-            inverses=inverse_roots(self.roots),
+        return eqx.tree_at(
+            lambda d: d.inverses, self, inverse_roots(self.roots), is_leaf=lambda x: x is None
         )
 
     def log_gamma(self, z: Vector) -> Scalar:
@@ -316,8 +309,8 @@ class StudentMixture(AbstractSampleable):
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         squares, log_det = squares_on_host(z, self.means, self.roots)
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
-        dim = self.means.shape[1]
-        radial = np.logaddexp(*log_radial(squares, dim, self.tails, self.freedom, np))
+        tails, freedom = (np.asarray(x, np.float64) for x in (self.tails, self.freedom))
+        radial = np.logaddexp(*log_radial(squares, self.means.shape[1], tails, freedom, np))
         return logsumexp(log_weights - log_det + radial)
 
     @property
@@ -333,7 +326,9 @@ class StudentMixture(AbstractSampleable):
         m = jax.random.categorical(key_component, self.log_weights)
         eps = jax.random.normal(key_noise, self.means.shape[1:], self.means.dtype)
         # A t variable is a Gaussian over the root of a mean of squares, one a degree of freedom.
-        mean_square = jnp.mean(jax.random.normal(key_width, (self.freedom,), eps.dtype) ** 2)
+        counts = jnp.arange(_MOST_FREEDOM) < self.freedom
+        squares = jax.random.normal(key_width, counts.shape, eps.dtype) ** 2
+        mean_square = jnp.sum(jnp.where(counts, squares, 0.0)) / self.freedom
         width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
         return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
 
@@ -343,8 +338,9 @@ class StudentMixture(AbstractSampleable):
 
     def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng = generator(key)
-        tail = rng.uniform(size=num) < self.tails
-        squares = rng.chisquare(self.freedom, size=num) / self.freedom
+        tails, freedom = float(self.tails), float(self.freedom)
+        tail = rng.uniform(size=num) < tails
+        squares = rng.chisquare(freedom, size=num) / freedom
         width = np.where(tail, squares**-0.5, 1.0)[:, None]
         eps = rng.normal(size=(num, self.means.shape[1])) * width
         return components_on_host(rng, eps, self.means, self.roots, self.log_weights)

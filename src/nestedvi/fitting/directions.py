@@ -20,8 +20,6 @@ _STANDS_OUT, _FAR_OUT = 2.5, 3.0
 # Directions that turn less than this in a round, by their cosine, have settled; those of Gaussian
 # coordinates never do.
 _SETTLED, _ROUNDS = 1e-5, 150
-# More rows say no more.
-_ENOUGH = 4000
 
 
 def _orthogonal(rows: Square) -> Square:
@@ -38,8 +36,8 @@ def independent_directions(key: Key, u: Rows) -> Square:
     tends to set the scale of others: in a funnel the logarithm of the width is Gaussian and what it
     widens is not.
     """
-    u = np.asarray(u[:: max(1, len(u) // _ENOUGH)], np.float32)
     num, dim = u.shape
+    u = np.asarray(u, np.float32)
     rows = _orthogonal(generator(key).normal(size=(dim, dim)))
     for _ in range(_ROUNDS):
         g = np.tanh(u @ rows.T.astype(u.dtype))

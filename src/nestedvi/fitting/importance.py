@@ -169,7 +169,7 @@ def in_powers_of_two(base: Base) -> Base:
     rows = np.append(np.arange(num), np.zeros(more, int))
     log_weights = np.asarray(base.log_weights)[rows]
     log_weights[rows == 0] -= np.log1p(more)
-    parts = jax.tree.map(lambda x: np.asarray(x)[rows], base)
+    parts = jax.tree.map(lambda x: np.asarray(x)[rows] if x.ndim else x, base)
     return eqx.tree_at(lambda b: b.log_weights, parts, log_weights)
 
 
