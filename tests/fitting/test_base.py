@@ -1,5 +1,5 @@
-"""Bases from particles: directions, mixtures, and how near a fitted base is to a density whose
-entropy is known.
+"""Bases from particles: directions, mixtures, how near a fitted base is to a density whose entropy
+is known, and places by weighted least squares.
 """
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import pytest
 
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.autoregressive import AutoregressiveMixture
-from nestedvi.fitting.base import refit_base
+from nestedvi.fitting.base import refine_places, refit_base
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +93,76 @@ def test_an_affine_image_knows_its_own_draws(key):
     y, z = (jax.jit(jax.vmap(d.sample))(keys) for d in (density, image))
     direct = jax.jit(jax.vmap(density.log_gamma))(y) - jnp.linalg.slogdet(matrix)[1]
     assert np.quantile(np.abs(jax.jit(jax.vmap(image.log_gamma))(z) - direct), 0.999) < 1.0
+
+
+NARROW = -3.0
+SLOPE, CONSTANT = 0.3, -0.02
+
+
+def rows(seed, num):
+    """y_2 ~ N(0.3 y_1 − 0.02, e^{2 y_1}): in the neck its width is a twentieth."""
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=num)
+    second = SLOPE * first + CONSTANT + np.exp(first) * rng.normal(size=num)
+    return np.column_stack([first, second]).astype(np.float32)
+
+
+@pytest.fixture
+def right_widths(key):
+    """Conditionals with the right shapes and widths, and places that are all zero."""
+    density = AutoregressiveMixture(rows(0, 500), key=key, components=1)
+    # Of one component: its share, mean and log width.
+    head_bias = jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    scale_slopes = density.scale_slopes.at[1, 0, 0].set(1.0)
+    log_scale = 0.5 * np.log1p(np.exp(density.scale_bias[0, 2]))
+    scale_bias = density.scale_bias.at[:, 0].set(log_scale)
+    return eqx.tree_at(
+        lambda d: (d.head_bias, d.scale_slopes, d.scale_bias),
+        density,
+        (head_bias, scale_slopes, scale_bias),
+    )
+
+
+def place_at(density, first):
+    """Of the second coordinate."""
+    return float(density.conditionals(jnp.array([first, 0.0])).mean[1, 0])
+
+
+def test_places_are_those_of_weighted_least_squares(right_widths):
+    """The same as the closed form, Σ w x xᵀ β = Σ w x y with w = e^{−2 y_1}."""
+    y = rows(1, 4000)
+    refined = refine_places(right_widths, y, rows(2, 4000))
+    first, second = y.T.astype(np.float64)
+    given, weight = np.column_stack([first, np.ones(len(y))]), np.exp(-2 * first)
+    beta = np.linalg.solve(given.T @ (weight[:, None] * given), given.T @ (weight * second))
+    for x in (NARROW, 0.0, 2.0):
+        assert abs(place_at(refined, x) - beta @ [x, 1.0]) < 1e-3 * np.exp(NARROW)
+
+
+def test_places_are_exact_where_the_conditional_is_narrow(right_widths):
+    """Within five standard errors of the truth in the neck, which are less than a width there."""
+    y = rows(1, 4000)
+    refined = refine_places(right_widths, y, rows(2, 4000))
+    first = y[:, 0].astype(np.float64)
+    given = np.column_stack([first, np.ones(len(y))])
+    covariance = np.linalg.inv(given.T @ (np.exp(-2 * first)[:, None] * given))
+    at = np.array([NARROW, 1.0])
+    stderr = np.sqrt(at @ covariance @ at)
+    off = abs(place_at(refined, NARROW) - (SLOPE * NARROW + CONSTANT))
+    assert off < 5 * stderr < np.exp(NARROW)
+    assert abs(place_at(right_widths, NARROW) - (SLOPE * NARROW + CONSTANT)) > 10 * np.exp(NARROW)
+
+
+def test_what_held_out_rows_speak_against_is_left(right_widths):
+    """Rows that were held out have other places: the coordinate keeps its own."""
+    other = rows(2, 4000) * np.array([1.0, 0.0], np.float32)
+    refined = refine_places(right_widths, rows(1, 4000), other)
+    assert place_at(refined, NARROW) == place_at(right_widths, NARROW)
+
+
+def test_shapes_and_widths_stay(right_widths):
+    refined = refine_places(right_widths, rows(1, 1000), rows(2, 1000))
+    point = jnp.array([0.7, -1.1])
+    before, after = (jax.device_get(d.conditionals(point)) for d in (right_widths, refined))
+    np.testing.assert_array_equal(after.log_width, before.log_width)
+    np.testing.assert_array_equal(after.log_share, before.log_share)

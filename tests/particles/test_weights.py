@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
-from nestedvi.particles.weights import beyond_largest, num_families, relative_variance
+from nestedvi.particles.weights import (
+    beyond_largest,
+    normalise_cut,
+    num_families,
+    relative_variance,
+)
 from tests.helpers.properties import given, settings, st
 
 CHECKED = settings(max_examples=100, deadline=None, derandomize=True)
@@ -165,3 +170,16 @@ def test_the_variance_of_a_mean_over_its_square():
 
 def test_families_are_counted_batch_by_batch():
     assert num_families(np.array([3, 3, 5, 7, 8, 9]), 2).tolist() == [2, 3]
+
+
+def test_weights_for_a_fit_are_cut_at_the_mean_times_a_root():
+    """One weight of e⁹ among a hundred: a tenth before the weights are made to sum to one again. In
+    either library, batch by batch.
+    """
+    log_w = np.zeros((2, 100))
+    log_w[0, 3] = 9.0
+    w_bar = normalise_cut(log_w)
+    rest = 99 / (np.exp(9.0) + 99)
+    np.testing.assert_allclose(w_bar[0, 3], 0.1 / (0.1 + rest), rtol=1e-12)
+    np.testing.assert_allclose(w_bar[1], 0.01, rtol=1e-12)
+    np.testing.assert_allclose(normalise_cut(jnp.asarray(log_w)), w_bar, rtol=1e-5)

@@ -10,6 +10,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import ScaleMixture
+from nestedvi.smc.moves import SliceMove
 from nestedvi.smc.nested_sampling import (
     NestedPlan,
     Thresholds,
@@ -18,7 +19,6 @@ from nestedvi.smc.nested_sampling import (
     log_above,
     nested_sampling,
 )
-from nestedvi.smc.population import SliceMove
 from nestedvi.smc.tempering import Plan, follow, tempering
 from tests.helpers.spike import spike_in_slab, well_in_slab
 from tests.helpers.three_modes import LOG_Z, MODES, SHARES, three_modes

@@ -7,14 +7,13 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.base import Density
-from nestedvi.smc.from_prior import RandomWalkMove
+from nestedvi.smc.moves import RandomWalkMove, SliceMove
 from nestedvi.smc.nested_sampling import log_above
-from nestedvi.smc.population import HamiltonianMove, Population, SliceMove
+from nestedvi.smc.population import Population
 from nestedvi.smc.tempering import log_tempered
 
 KEY = jax.random.key(3)
 BASE = nvi.DiagonalNormal(jnp.zeros(2), 2.0)
-ROOT = np.array([[1.2, 0.0], [0.5, 0.7]])
 
 
 def population(piece=25, mesh=None, num=60):
@@ -76,37 +75,6 @@ def test_many_moves_in_one_call_are_as_many_calls(monkeypatch, count):
     assert abs(sizes[0] / 0.4 - 1) > 0.01
     np.testing.assert_allclose(together.z, one_by_one.z, rtol=1e-4, atol=1e-5)
     assert together.stuck == one_by_one.stuck and together.counted == count
-
-
-def log_gamma(z):
-    return -0.5 * jnp.sum(jnp.linalg.solve(jnp.asarray(ROOT, z.dtype), z) ** 2)
-
-
-@pytest.mark.parametrize("move", [HamiltonianMove(3), RandomWalkMove(3)], ids=["hmc", "walk"])
-def test_exact_draws_stay_exact(move, x64):
-    """Second moments of 20 000 exact draws after a move, within five standard errors."""
-    num = 20_000
-    z = jax.random.normal(jax.random.key(0), (num, 2)) @ ROOT.T
-    noise = move.noise(np.random.default_rng(1), num, 2, z.dtype)
-    size, root = jnp.asarray(0.7), jnp.asarray([[1.0, 0.0], [-0.3, 0.8]])
-    moved = jax.jit(jax.vmap(lambda n, z: move(n, z, log_gamma, size, root)))(noise, z)
-    assert 0.2 < jnp.mean(moved.acceptance) < 1 and jnp.mean(moved.z != z) > 0.3
-    products = np.asarray(moved.z[:, :, None] * moved.z[:, None, :])
-    error = products.std(axis=0) / num**0.5
-    assert (np.abs(products.mean(axis=0) - ROOT @ ROOT.T) < 5 * error).all()
-
-
-def test_costs_are_what_a_move_asks_for():
-    assert (HamiltonianMove(7).gradients, HamiltonianMove(7).values) == (8, 0)
-    assert (RandomWalkMove(4).gradients, RandomWalkMove(4).values) == (0, 5)
-
-
-@pytest.mark.parametrize("move", [HamiltonianMove(), RandomWalkMove()], ids=["hmc", "walk"])
-def test_the_metric_is_of_the_particles(move):
-    z = np.random.default_rng(0).normal(size=(5000, 2)) @ ROOT.T
-    root = move.root(z)
-    shape = root @ root.T / (ROOT @ ROOT.T)
-    np.testing.assert_allclose(shape / shape.mean(), 1.0, atol=0.15)
 
 
 def test_a_batch_without_mass_stays_without():

@@ -10,14 +10,14 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import CorrelatedMixture
-from nestedvi.smc.population import HamiltonianMove
+from nestedvi.particles.weights import next_beta
+from nestedvi.smc.population import HamiltonianMove, Population
 from nestedvi.smc.tempering import (
     Adapting,
     Following,
     Plan,
     follow,
     log_tempered,
-    next_beta,
     tempering,
 )
 from tests.helpers.three_modes import LOG_Z, three_modes
@@ -209,3 +209,35 @@ def test_what_was_found_is_repeated():
         seen.append((new, *again.tune(new, z)[:2]))
     expected = zip(tuned.betas, tuned.moves, tuned.step_sizes, strict=True)
     np.testing.assert_allclose(seen, list(expected))
+
+
+def test_draws_that_serve_come_instead_of_moves():
+    """Two rounds of moves less and as many picks where the base is the target; none where it is far
+    away.
+    """
+    base = nvi.DiagonalNormal(jnp.zeros(2), 1.0)
+    plan = Plan(ess_share=0.5, moves=1, extra=3, draws=4, picks=2)
+    run = tempering(jax.random.key(3), base, base, plan, num_particles=200, move=SHORT)
+    assert run.picked.shape == (2, 200, 2) and run.history.shape == (2, 200, 2)
+    np.testing.assert_allclose(run.picked.mean(axis=(0, 1)), 0.0, atol=5 / np.sqrt(400))
+    far = nvi.DiagonalNormal(jnp.full(2, 4.0), 1.0)
+    run = tempering(jax.random.key(3), far, base, plan, num_particles=200, move=SHORT)
+    assert run.picked.shape == (0, 200, 2) and run.history.shape == (4, 200, 2)
+
+
+def test_picks_are_in_proportion_to_weights():
+    """Draws from N(0, 2²) for N(0, 1): the picks' second moment is one, and none of them is a
+    particle that no draw made.
+    """
+    now = Population(
+        nvi.DiagonalNormal(jnp.zeros(1), 2.0),
+        nvi.DiagonalNormal(jnp.zeros(1), 1.0),
+        SHORT,
+        500,
+        log_tempered,
+    )
+    now.draw(jax.random.key(4), 500, 1, 16)
+    picks = now.pick(np.random.default_rng(0), 2, 500)
+    square = picks.astype(np.float64) ** 2
+    assert abs(square.mean() - 1) < 5 * square.std() / np.sqrt(1000)
+    assert set(picks.reshape(-1)) <= set(now.z.reshape(-1))

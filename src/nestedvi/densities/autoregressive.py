@@ -138,12 +138,23 @@ class AutoregressiveMixture(AbstractSampleable):
             )
             hidden = jax.nn.silu(features + self.feature_bias)
             outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + outputs
+        return self._conditional(outputs, (before * self.slopes) @ y, self._scales(y))
+
+    def conditionals(self, y: Vector) -> _Conditional:
+        """Every coordinate's mixture, given the coordinates before it."""
+        return self._all(y)
+
+    def second_share(self, y: Vector) -> Vector:
+        """ρ / (1 + ρ) of every coordinate."""
+        return jax.nn.sigmoid(jnp.clip(self._scales(y)[:, 2], -20.0, 20.0))
+
+    def _scales(self, y: Vector) -> Float[Array, "dim 3"]:
+        """l, δ and log ρ of every coordinate."""
         num = self.scale_slopes.shape[1]
-        scales = (
-            jnp.einsum("j,ijc->ic", y[:num], before[:, :num, None] * self.scale_slopes)
-            + self.scale_bias
+        before = jnp.tril(jnp.ones((self.dim, num), y.dtype), -1)
+        return jnp.einsum("j,ijc->ic", y[:num], before[..., None] * self.scale_slopes) + (
+            self.scale_bias
         )
-        return self._conditional(outputs, (before * self.slopes) @ y, scales)
 
     def _one(self, y: Vector, i) -> _Conditional:
         """Coordinate i's conditional; y is zero from there on."""

@@ -25,7 +25,7 @@ from nestedvi.densities.mixtures import Mixture, StudentMixture, log_radial, squ
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
 from nestedvi.host import arrays_on_host, is_on_host, logsumexp, softmax
-from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise
+from nestedvi.particles.weights import ess, khat, log_Z_hat, normalise, normalise_cut
 from nestedvi.randomness import split_on_host
 
 __all__ = [
@@ -230,10 +230,7 @@ def _fit_component(
 
 def refit(base: Base, z: np.ndarray, log_ratio: np.ndarray) -> Base:
     """One step of expectation maximisation on weighted draws."""
-    # The largest weights are cut at the mean times √n: a fit must not follow single draws.
-    w_bar = normalise(log_ratio)
-    w_bar = np.minimum(w_bar, len(w_bar) ** -0.5)
-    w_bar = w_bar / w_bar.sum()
+    w_bar = normalise_cut(log_ratio)
     if isinstance(base, StudentProducts):
         return _refit_products(base, z, w_bar)
     return _refit_mixture(base, z, w_bar)

@@ -14,7 +14,7 @@ from nestedvi.densities.low_rank import LowRankNormal, low_rank_of, low_rank_roo
 from nestedvi.densities.mixtures import Mixture, StudentMixture, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.importance import Base, draw_weighted, in_precision_at_hand, refit
-from nestedvi.particles.weights import normalise, systematic
+from nestedvi.particles.weights import normalise_cut, systematic
 from nestedvi.randomness import generator, split_on_host
 
 __all__ = [
@@ -44,9 +44,7 @@ def richer_base(
     rng = generator(key_pick)
     z, log_ratio = draw_weighted(key_draw, base, target, num)
     z = z.astype(np.float64)
-    # Single draws with very large weights are no centres.
-    w_bar = np.minimum(normalise(log_ratio), num**-0.5)
-    picks = z[systematic(rng.uniform(), w_bar / w_bar.sum(), _PICKS)]
+    picks = z[systematic(rng.uniform(), normalise_cut(log_ratio), _PICKS)]
     mean, root, white = whiten(picks)
     centres, share = _centres(rng, np.asarray(white), components)
     dtype = base.means.dtype

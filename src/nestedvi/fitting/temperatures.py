@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Float
 
 from nestedvi._types import Scalar
+from nestedvi.compilation import compiled_soon
 from nestedvi.particles.weights import log_Z_hat, normalise
 from nestedvi.paths.schedules import LearnedSchedule
 
@@ -63,7 +64,7 @@ class PathPotential(eqx.Module):
         return jnp.diff(betas) * slopes[1:] - jnp.diff(heights)
 
 
-@eqx.filter_jit
+@compiled_soon
 def learn_betas(schedule: LearnedSchedule, potential: PathPotential) -> LearnedSchedule:
     """The schedule with the least sum of divergences that was seen on the way down from
     `schedule`.

@@ -5,7 +5,7 @@ importance sampling from the base keeps most of its draws. In many dimensions pa
 a flexible family: there the base is a mixture at the modes with the particles' means and scatters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ _BATCHES, _LEVELS = 10, 25
 # many for each particle.
 _DRAWS = 16
 _FIRST = Plan(ess_share=0.7, moves=3, extra=3, draws=_DRAWS)
-_ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS)
+_ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS, picks=2)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.
 _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
@@ -53,6 +53,8 @@ _FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
 # cannot feed it. Then so many rounds of a plain one.
 _FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
+# A base goes on from the one before where importance sampling from that keeps this share.
+_SOUND = 0.3
 # With this share of the particles beyond all draws from the base its bulk is elsewhere.
 _MOST = 0.5
 
@@ -79,49 +81,29 @@ class _Spent(NamedTuple):
         return _Spent(self.gradients + share * run.gradients, self.values + share * run.values)
 
 
+class _Learned(NamedTuple):
+    """A base, an adaptive run from it, and what was asked of the target so far."""
+
+    base: AbstractSampleable
+    run: Tempering
+    spent: _Spent
+
+
 def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -> Answer:
     """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1
     Hamiltonian moves.
     """
-    num, target, base = request.num_particles, start.target, start.base
-    keys = split_on_host(key, 2 * len(_WIDE) + 2)
-    spent = _Spent(start.quick.gradients / num, start.quick.values / num)
-    if start.pilot is not None:
-        spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
-    stages.begin("tempering")
-    shares: dict[str, Any] = {"piece": request.piece, "mesh": request.mesh}
-    first = partial(tempering, keys[0], base, target, _FIRST, num_particles=num, **shares)
-    run = request.keep("tempering", first)
-    spent = spent.add(run)
-    stages.done(log_Z=run.log_Z_hat)
-    # As many as every later run leaves, so that what is compiled for them serves here.
-    data = [run.history[-_ROUND.extra - 1 :]]
-    is_plain = request.dim > _FLEXIBLE_DIM
-    for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
-        stages.begin(f"fit {r + 1}")
-        # The first two bases are of particles that are rough: no place to go on from.
-        before = base if r > 1 and isinstance(base, Mixture) else None
-        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide, before)
-        if is_plain:
-            fit = partial(_plain_base, start.quick, data)
-        base = request.keep(f"fit {r + 1}", fit)
-        stages.begin(f"run {r + 1}")
-        again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, num_particles=num)
-        again = partial(again, step_size=run.step_size, **shares)
-        run = request.keep(f"run {r + 1}", again)
-        spent = spent.add(run)
-        stages.done(log_Z=run.log_Z_hat)
-        data = [*data[-1:], run.history] if r > 0 else [run.history]
-        if r > 0 and run.base_share > GOOD_BASE:
-            break
+    *keys, key_fresh = split_on_host(key, 2 * len(_WIDE) + 2)
+    base, run, spent = _learn(keys, request, start, stages)
     stages.begin("frozen run")
+    num, target = request.num_particles, start.target
     tuned = freeze(run, request.num_levels or _LEVELS)
     total = -(-num // _BATCHES) * _BATCHES
-    fresh = partial(follow, keys[-1], base, target, tuned, num_particles=total, batches=_BATCHES)
-    frozen = request.keep("frozen run", partial(fresh, draws=_DRAWS, **shares))
+    fresh = partial(follow, key_fresh, base, target, tuned, num_particles=total, batches=_BATCHES)
+    fresh = partial(fresh, draws=_DRAWS, piece=request.piece, mesh=request.mesh)
+    frozen = request.keep("frozen run", fresh)
     stages.done(log_Z=frozen.log_Z_hat)
     answer = answer_from_followed(frozen, target, num)
-    cost = Cost(spent.gradients, frozen.gradients, spent.values + frozen.values)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
         log_Z_stderr=float(np.hypot(answer.log_Z_stderr, _beyond_draws(frozen))),
@@ -132,8 +114,52 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
             *first_order(frozen),
         ),
         sampler=as_sampler(base, target, tuned),
-        cost=cost,
+        cost=Cost(spent.gradients, frozen.gradients, spent.values + frozen.values),
     )
+
+
+def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) -> _Learned:
+    """Rounds of a base that is fitted to particles, and of particles from that base."""
+    num, target, base = request.num_particles, start.target, start.base
+    spent = _Spent(start.quick.gradients / num, start.quick.values / num)
+    if start.pilot is not None:
+        spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
+    shares: dict[str, Any] = {
+        "num_particles": num,
+        "piece": request.piece,
+        "mesh": request.mesh,
+    }
+    stages.begin("tempering")
+    first = partial(tempering, keys[0], base, target, _FIRST, **shares)
+    run = request.keep("tempering", first)
+    spent = spent.add(run)
+    stages.done(log_Z=run.log_Z_hat)
+    data, is_plain = [_rows(run)], request.dim > _FLEXIBLE_DIM
+    for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
+        stages.begin(f"fit {r + 1}")
+        # A base of particles that are rough is no place to go on from.
+        goes_on = r > 1 and run.base_share > _SOUND
+        before = base if goes_on and isinstance(base, Mixture) else None
+        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide, before)
+        if is_plain:
+            fit = partial(_plain_base, start.quick, data)
+        base = request.keep(f"fit {r + 1}", fit)
+        stages.begin(f"run {r + 1}")
+        again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, **shares)
+        run = request.keep(f"run {r + 1}", partial(again, step_size=run.step_size))
+        spent = spent.add(run)
+        stages.done(log_Z=run.log_Z_hat)
+        data = [*data[-1:], _rows(run)] if r > 0 else [_rows(run)]
+        if r > 0 and run.base_share > GOOD_BASE:
+            break
+    return _Learned(base, run, spent)
+
+
+def _rows(run: Tempering) -> Float[np.ndarray, "moves particles dim"]:
+    """Particles to fit a base to: those of a run after each of its last moves, and picks from its
+    draws. Always as many, so that what is compiled for one fit serves the next.
+    """
+    return np.concatenate([run.picked, run.history])[-_ROUND.extra - 1 :]
 
 
 def _refit(

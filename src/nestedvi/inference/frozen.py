@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from nestedvi.compilation import compiled_soon
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.fitting.temperatures import PathPotential, learn_betas
 from nestedvi.kernels.hmc import Hamiltonian
@@ -86,7 +87,9 @@ def _potential(run: Tempering) -> PathPotential:
     return _make_potential(jnp.asarray(nodes, dtype), jnp.asarray(log_ratios, dtype))
 
 
-_make_potential = jax.jit(PathPotential)
+@compiled_soon
+def _make_potential(nodes: Array, log_ratios: Array) -> PathPotential:
+    return PathPotential(nodes, log_ratios)
 
 
 def spread_betas(visited: np.ndarray, num_levels: int) -> np.ndarray:

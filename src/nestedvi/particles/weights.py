@@ -24,7 +24,9 @@ __all__ = [
     "library_of",
     "log_Z_hat",
     "log_Z_hat_stderr",
+    "next_beta",
     "normalise",
+    "normalise_cut",
     "num_families",
     "relative_variance",
     "search_sorted",
@@ -56,6 +58,12 @@ def normalise(log_w: LogWeights | np.ndarray) -> Any:
     return w / xp.where(total > 0, total, 1.0)
 
 
+def normalise_cut(log_w: LogWeights | np.ndarray) -> Any:
+    """w̄ of weights cut at √S times their mean, for a fit: it should not follow single draws."""
+    w_bar = library_of(log_w).minimum(normalise(log_w), log_w.shape[-1] ** -0.5)
+    return w_bar / w_bar.sum(axis=-1, keepdims=True)
+
+
 def log_Z_hat(log_w: LogWeights | np.ndarray) -> Any:
     """log Ẑ = log (1/S) Σ w, by a stable logsumexp.
 
@@ -85,6 +93,23 @@ def ess(log_w: LogWeights | np.ndarray) -> Any:
     xp, w_bar = library_of(log_w), normalise(log_w)
     square = xp.sum(w_bar**2, axis=-1)
     return xp.where(square > 0, 1.0 / xp.where(square > 0, square, 1.0), 0.0)
+
+
+def next_beta(beta: float, log_ratio: np.ndarray, share: float) -> float:
+    """The largest β' ≤ 1 whose increments (β' − β) log_ratio keep an ESS of `share` of the
+    particles, by bisection.
+    """
+    wanted = share * len(log_ratio)
+    if ess((1 - beta) * log_ratio) >= wanted:
+        return 1.0
+    low, high = beta, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        if ess((middle - beta) * log_ratio) >= wanted:
+            low = middle
+        else:
+            high = middle
+    return max(low, beta + 1e-6)
 
 
 def log_Z_hat_stderr(log_Z_hats: Float[Array, " batches"] | np.ndarray) -> tuple[Any, Any]:

@@ -3,22 +3,15 @@ walks, for reference values in a few dimensions.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from nestedvi._types import Key, Scalar
-from nestedvi.densities.affine import whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.kernels.mcmc import metropolis
-from nestedvi.smc.population import AbstractMove, LogDensity, Moved, Particles
+from nestedvi.smc.moves import RandomWalkMove
 from nestedvi.smc.tempering import Plan, Tempering, tempering
 
-__all__ = ["RandomWalkMove", "tempered_smc"]
+__all__ = ["tempered_smc"]
 
 Vector = Float[Array, " dim"]
 Square = Float[Array, "dim dim"]
@@ -32,55 +25,6 @@ class _Posterior(AbstractDensity):
 
     def log_gamma(self, z: Vector) -> Scalar:
         return self.prior.log_gamma(z) - self.prior.log_Z + self.log_likelihood(z)
-
-
-class RandomWalkMove(AbstractMove):
-    """`steps` random-walk Metropolis steps in the metric of the particles' covariance.
-
-    Sizes vary around the tuned one: heavy tails of the proposal help where the covariance fits
-    badly.
-    """
-
-    steps: int = eqx.field(static=True, default=5)
-
-    acceptance: ClassVar[float] = 0.25
-
-    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
-        return whiten(z)[1]
-
-    def noise(self, rng: np.random.Generator, num: int, dim: int, dtype: Any) -> PyTree:
-        shape = (num, self.steps)
-        return (
-            rng.standard_normal((*shape, dim)).astype(dtype),
-            np.exp(0.7 * rng.standard_normal(shape)).astype(dtype),
-            np.log1p(-rng.uniform(size=shape)).astype(dtype),
-        )
-
-    def __call__(
-        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
-    ) -> Moved:
-        def step(state, noise):
-            z, log_z = state
-            eps, factor, log_uniform = noise
-            proposal = z + step_size * factor * (root @ eps)
-            # Outside of the support a density may be NaN: no mass.
-            log_proposal = jnp.nan_to_num(log_gamma(proposal), nan=-jnp.inf, neginf=-jnp.inf)
-            z, log_z, accept = metropolis(log_uniform, z, log_z, proposal, log_proposal)
-            return (z, log_z), accept
-
-        (z, _), accepted = jax.lax.scan(step, (z, log_gamma(z)), noise)
-        return Moved(z, jnp.mean(accepted.astype(z.dtype)), jnp.ones((), z.dtype))
-
-    def first_step_size(self, dim: int) -> float:
-        return 2.38 / dim**0.5
-
-    @property
-    def gradients(self) -> int:
-        return 0
-
-    @property
-    def values(self) -> int:
-        return self.steps + 1
 
 
 def tempered_smc(

@@ -26,7 +26,8 @@ from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.particles.weights import log_Z_hat, normalise, num_families, systematic
 from nestedvi.randomness import generator, split_on_host
-from nestedvi.smc.population import Population, SliceMove
+from nestedvi.smc.moves import SliceMove
+from nestedvi.smc.population import Population
 
 __all__ = [
     "MAX_THRESHOLDS",

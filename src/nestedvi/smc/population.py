@@ -22,15 +22,21 @@ from jaxtyping import Array, Float, PyTree
 
 from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon, uncompiled
-from nestedvi.densities.affine import bulk_root, whiten
+from nestedvi.densities.affine import bulk_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM, LowRankRoot, low_rank_bulk_root
 from nestedvi.devices import put, size_of, spread
 from nestedvi.fitting.importance import draw_weighted, weigh
 from nestedvi.host import is_on_host
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
-from nestedvi.kernels.slice import slice_noise_on_host, slice_steps
-from nestedvi.particles.weights import ess, log_Z_hat, normalise, relative_variance, systematic
+from nestedvi.particles.weights import (
+    ess,
+    log_Z_hat,
+    normalise,
+    normalise_cut,
+    relative_variance,
+    systematic,
+)
 from nestedvi.pieces import in_pieces
 
 __all__ = [
@@ -39,7 +45,6 @@ __all__ = [
     "Moved",
     "Population",
     "Root",
-    "SliceMove",
 ]
 
 Vector = Float[Array, " dim"]
@@ -132,42 +137,6 @@ class HamiltonianMove(AbstractMove):
     @property
     def values(self) -> int:
         return 0
-
-
-class SliceMove(AbstractMove):
-    """`steps` slice steps along random lines, in the metric of the particles' covariance.
-
-    What is tuned is the width of the brackets; the acceptance is the share of tries that a step
-    ended with.
-    """
-
-    steps: int = eqx.field(static=True, default=8)
-
-    acceptance: ClassVar[float] = 0.5
-
-    def root(self, z: Particles) -> Float[np.ndarray, "dim dim"]:
-        return whiten(z)[1]
-
-    def noise(self, rng: Rng, num: int, dim: int, dtype: Any) -> PyTree:
-        return slice_noise_on_host(rng, num, self.steps, dim, dtype)
-
-    def __call__(
-        self, noise: PyTree, z: Vector, log_gamma: LogDensity, step_size: Scalar, root: Square
-    ) -> Moved:
-        moved = slice_steps(noise, z, log_gamma, step_size, root)
-        return Moved(moved.z, self.steps / moved.tries.astype(z.dtype), jnp.ones((), z.dtype))
-
-    def first_step_size(self, dim: int) -> float:
-        return 4.0
-
-    @property
-    def gradients(self) -> int:
-        return 0
-
-    @property
-    def values(self) -> int:
-        """Of brackets that are tuned."""
-        return 1 + round(self.steps / self.acceptance)
 
 
 def _moved(pairs: Any, densities: Any, tuning: Any, move: AbstractMove, between: Between) -> Moved:
@@ -266,6 +235,15 @@ class Population:
         drawn, self.log_ratio = draw_weighted(key, self.base, self.target, draws * num, self.mesh)
         self.z, self.origin = drawn, np.arange(len(drawn))
         self.log_w = np.zeros((batches, len(drawn) // batches))
+
+    def pick(self, rng: Rng, times: int, num: int) -> Float[np.ndarray, "times num dim"]:
+        """`num` of the draws, so many times, by their weights for the target. A draw that is picked
+        several times stands in the same place, or beside it, in all of them.
+        """
+        if not times:
+            return np.empty((0, num, self.z.shape[1]), self.z.dtype)
+        rows = systematic(rng.uniform(), normalise_cut(self.log_ratio), times * num)
+        return np.stack([self.z[rows[i::times]] for i in range(times)])
 
     def reweight(self, rise: float) -> None:
         """To a temperature that is higher by `rise`."""

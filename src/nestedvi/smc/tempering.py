@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_geometric
-from nestedvi.particles.weights import ess, log_Z_hat, num_families, two_groups
+from nestedvi.particles.weights import ess, log_Z_hat, next_beta, num_families, two_groups
 from nestedvi.randomness import generator, split_on_host
 from nestedvi.smc.population import AbstractMove, HamiltonianMove, Population, Root
 
@@ -34,7 +34,6 @@ __all__ = [
     "find_transition",
     "follow",
     "log_tempered",
-    "next_beta",
     "tempering",
 ]
 
@@ -44,19 +43,23 @@ _HAMILTONIAN = HamiltonianMove()
 # their standard deviations (1.3 for the halves of a Gaussian, up to 2.4 for skew and heavy-tailed
 # ratios) and so many nats. At temperatures below the last, parts of the base are the groups.
 _APART, _NATS, _HOTTEST = 2.5, 4.0, 0.1
+# Draws whose weights keep this share of them serve as well as particles that are moved.
+_SERVE = 0.4
 
 
 class Plan(NamedTuple):
-    """How a run goes: the share of the ESS that a temperature keeps, moves at each temperature,
-    rounds of moves after the last temperature, draws from the base for each particle that goes on,
-    and the number of hottest temperatures with twice the moves: modes that are far apart later are
-    still joined there."""
+    """How a run goes: the share of the ESS that a temperature keeps, moves at each, rounds of moves
+    after the last, draws from the base for each particle that goes on, the number of hottest
+    temperatures with twice the moves (modes that are far apart later are still joined there), and
+    how many of the extra rounds to leave out where the draws serve as well: as many particles are
+    then picked from those."""
 
     ess_share: float
     moves: int
     extra: int = 0
     draws: int = 1
     hot: int = 0
+    picks: int = 0
 
 
 class Tuned(NamedTuple):
@@ -79,23 +82,6 @@ def log_tempered(beta: Scalar, log_base: Callable[[], Scalar], log_target: Scala
     return log_geometric(beta, value, log_target)
 
 
-def next_beta(beta: float, log_ratio: np.ndarray, share: float) -> float:
-    """The largest β' ≤ 1 whose increments (β' − β) log_ratio keep an ESS of `share` of the
-    particles, by bisection.
-    """
-    wanted = share * len(log_ratio)
-    if ess((1 - beta) * log_ratio) >= wanted:
-        return 1.0
-    low, high = beta, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        if ess((middle - beta) * log_ratio) >= wanted:
-            low = middle
-        else:
-            high = middle
-    return max(low, beta + 1e-6)
-
-
 class Adapting:
     """Finds the next temperature, the metric and the step size from the particles at hand."""
 
@@ -110,7 +96,13 @@ class Adapting:
         self.share = max(2 / plan.draws, 1 / 12) if plan.draws > 2 else plan.ess_share
         self.levels: list[tuple[float, int, Root]] = []
         self.sizes: list[float] = []
-        self.rounds_left = plan.extra
+        self.extra = self.rounds_left = plan.extra
+
+    def picks(self, log_ratio: np.ndarray) -> int:
+        """How many of the draws to pick for each particle. As many rounds of moves are left out."""
+        picks = self.plan.picks if ess(log_ratio) > _SERVE * len(log_ratio) else 0
+        self.extra = self.rounds_left = self.plan.extra - picks
+        return picks
 
     def temperature(self, beta: float, log_ratio: np.ndarray) -> float | None:
         if beta < 1 and len(self.levels) < MAX_LEVELS:
@@ -125,7 +117,7 @@ class Adapting:
         root = self.move.root(z.astype(np.float64))
         if self.step_size is None:
             self.step_size = self.move.first_step_size(z.shape[1])
-        if self.rounds_left == self.plan.extra:
+        if self.rounds_left == self.extra:
             self.levels.append((beta, count, root))
         return count, self.step_size, root
 
@@ -147,6 +139,9 @@ class Following:
     def __init__(self, tuned: Tuned, resample_below: float):
         self._tuned, self._at, self.resample_below = tuned, -1, resample_below
 
+    def picks(self, log_ratio: np.ndarray) -> int:
+        return 0
+
     def temperature(self, beta: float, log_ratio: np.ndarray) -> float | None:
         self._at += 1
         return float(self._tuned.betas[self._at]) if self._at < len(self._tuned.betas) else None
@@ -165,9 +160,10 @@ class Following:
 class Tempering(NamedTuple):
     """A run from a base to the target.
 
-    `z` are particles at the end and `log_w` their log weights, batch after batch: Ẑ of a batch is
-    the mean of its weights. An adaptive run is one batch of equal weights. `history` are the
-    particles at the last temperature and after every further round of moves (first axis).
+    `z` are particles at the end, `log_w` their log weights, batch after batch: Ẑ of a batch is the
+    mean of its weights. An adaptive run is one batch of equal weights. `history` are the
+    particles at the last temperature and after every further round of moves (first axis), `picked`
+    draws from the base that were picked by their weights for the target.
     `base_share` is the ESS of importance sampling from the base, as a share of the draws, and
     `drawn_log_w` are the draws' weights for the first temperature. `log_ratios` are log γ(z) − log
     q_1(z) at draws from the base and, after the moves, at each temperature. `log_Z_variance` is
@@ -181,6 +177,7 @@ class Tempering(NamedTuple):
     z: Float[np.ndarray, "particles dim"]
     log_w: Float[np.ndarray, "batches particles_of_batch"]
     history: Float[np.ndarray, "rounds particles dim"]
+    picked: Float[np.ndarray, "picks particles dim"]
     log_Z_variance: float
     base_share: float
     drawn_log_w: Float[np.ndarray, " draws"]
@@ -253,10 +250,11 @@ def _run(
     key: Key, now: Population, guide: Adapting | Following, num: int, batches: int, draws: int
 ) -> Tempering:
     """From the base to the last temperature that the guide names."""
-    key_draw, key_resample, key_move = split_on_host(key, 3)
-    rng, rng_move, beta, move = generator(key_resample), generator(key_move), 0.0, now.move
+    key_draw, *keys = split_on_host(key, 3)
+    (rng, rng_move), beta, move = map(generator, keys), 0.0, now.move
     now.draw(key_draw, num, batches, draws)
     base_share = float(ess(now.log_ratio)) / len(now.log_ratio)
+    picked = now.pick(rng, guide.picks(now.log_ratio), num)
     ratios, history = [now.log_ratio[:num]], [now.z]
     drawn_log_w: np.ndarray | None = None
     while (new := guide.temperature(beta, now.log_ratio)) is not None:
@@ -273,12 +271,13 @@ def _run(
             guide.learn(now.step(rng_move, beta, count, size, root, guide.rate))
         ratios.append(now.log_ratio)
         history.append(now.z)
-    tuned = guide.tuned()
     assert drawn_log_w is not None
+    tuned = guide.tuned()
     return Tempering(
         z=now.z,
         log_w=now.log_w,
         history=np.stack(history),
+        picked=picked,
         log_Z_variance=now.log_Z_variance,
         base_share=base_share,
         drawn_log_w=drawn_log_w,
@@ -331,9 +330,9 @@ def follow(
     piece: int | None = None,
     mesh: Mesh | None = None,
 ) -> Tempering:
-    """Fresh particles in independent batches along temperatures that are given: nothing adapts to
-    them, so that the Ẑ of every batch is unbiased. `num_particles` is a multiple of `batches`. A
-    batch is resampled when its ESS is below a share, always if that is above one.
+    """Fresh particles in independent batches of one size, along given temperatures: nothing
+    adapts to them, so that the Ẑ of every batch is unbiased. A batch is resampled when its ESS is
+    below a share, always if that is above one.
     """
     now = Population(base, target, move, piece or num_particles, log_tempered, mesh)
     return _run(key, now, Following(tuned, resample_below), num_particles, batches, draws)
