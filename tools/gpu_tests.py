@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# Trying several kernels for each product would take most of the time: a test's program runs once.
+_FLAGS = "--xla_gpu_autotune_level=0"
 # pytest's code where every test of the files is a slow one.
 _NONE_COLLECTED = 5
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|deselected)\b")
@@ -49,6 +51,7 @@ def _run(files: Sequence[Path], timeout: float) -> tuple[int, str]:
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip(),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "PYTHONPATH": str(ROOT / "src"),
     }
@@ -80,7 +83,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=ROOT / "results" / "gpu" / "test.log")
     options = parser.parse_args()
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    head = f"make test-gpu\npython {platform.python_version()} {_device()}"
+    head = f"make test-gpu\npython {platform.python_version()} {_device()}\nXLA_FLAGS={_FLAGS}"
     options.log.parent.mkdir(parents=True, exist_ok=True)
     ended: list[tuple[int, str]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
