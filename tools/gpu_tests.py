@@ -56,7 +56,8 @@ def _run(files: Sequence[Path], timeout: float) -> tuple[int, str]:
         "PYTHONPATH": str(ROOT / "src"),
     }
     names = [str(file.relative_to(ROOT)) for file in files]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    # One -q is in pyproject.toml; with two there would be no counts.
+    command = [sys.executable, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
             [*command, "-rfEs", *names],

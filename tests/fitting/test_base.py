@@ -131,7 +131,8 @@ def place_at(density, first):
 def test_places_are_those_of_weighted_least_squares(right_widths):
     """The same as the closed form, Σ w x xᵀ β = Σ w x y with w = e^{−2 y_1}."""
     y = rows(1, 4000)
-    refined = refine_places(right_widths, y, rows(2, 4000))
+    with jax.default_matmul_precision("highest"):
+        refined = refine_places(right_widths, y, rows(2, 4000))
     first, second = y.T.astype(np.float64)
     given, weight = np.column_stack([first, np.ones(len(y))]), np.exp(-2 * first)
     beta = np.linalg.solve(given.T @ (weight[:, None] * given), given.T @ (weight * second))
