@@ -172,11 +172,10 @@ class _Search:
 
     def accepts(self, trial: Trial) -> bool:
         """Whether the draws' weights and the pilot have nothing against it."""
-        share, khat_limit, short = (
-            (_EVEN_SHARE, _EVEN_KHAT, _EVEN_SHORT_MASS)
-            if _is_even(self.pilot)
-            else (_SHARE, _KHAT, _SHORT_MASS)
-        )
+        is_even = _is_even(self.pilot)
+        share, short = (_EVEN_SHARE, _EVEN_SHORT_MASS) if is_even else (_SHARE, _SHORT_MASS)
+        # A trial's k̂ is known to a tenth. Of a base that keeps most of its draws fresh ones decide.
+        khat_limit = _EVEN_KHAT if is_even or trial.share > _GOOD else _KHAT
         good = trial.share > share and trial.khat < khat_limit and trial.short < short
         if not good or self.misses_a_mode(trial):
             return False
