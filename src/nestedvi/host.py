@@ -126,12 +126,13 @@ def is_on_host() -> bool:
     device = default_device()
     if device is None:
         return jax.default_backend() == "cpu"
-    return (device if isinstance(device, str) else device.platform) == "cpu"
+    return device.platform == "cpu"
 
 
 def default_device() -> Any:
-    """The device that is asked for here, or its platform's name; None where none is."""
-    return getattr(jax.config, "jax_default_device")  # noqa: B009
+    """The device that is asked for here; None where none is. JAX also takes a platform's name."""
+    device = getattr(jax.config, "jax_default_device")  # noqa: B009
+    return jax.local_devices(backend=device)[0] if isinstance(device, str) else device
 
 
 def one_thread(dim: int) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 SciPy.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -104,3 +105,26 @@ def test_draws_are_of_the_density(x64, key):
 def test_impossible_tails_are_refused(options):
     with pytest.raises(ValueError, match="share between 0 and 1"):
         StudentMixture(MEANS, ROOTS, jnp.zeros(2), **options)
+
+
+def test_what_an_optimiser_may_move_leaves_a_density(key):
+    """All that training learns, moved by as much as it likes: draws on the host, draws by the
+    compiled program and the density still agree, and the degrees of freedom stay.
+    """
+    density = StudentMixture(MEANS[:1, :1], np.ones((1, 1, 1)), jnp.zeros(1), tails=0.3, freedom=2)
+    learned, rest = eqx.partition(density, eqx.is_inexact_array)
+    moved = eqx.combine(jax.tree.map(lambda x: x + 2.5, learned), rest)
+    assert int(moved.freedom) == 2 and 0.3 < moved.tails < 1
+    num, width = 20_000, float(moved.roots[0, 0, 0])
+    share = moved.tails
+    for draws in (
+        moved.sample_many(key, num),
+        jax.vmap(moved.sample)(jax.random.split(key, num)),
+    ):
+        away = np.abs(np.asarray(draws)[:, 0] - float(moved.means[0, 0])) / width
+        for far in (1.0, 5.0):
+            beyond = 2 * ((1 - share) * stats.norm.sf(far) + share * stats.t(2).sf(far))
+            assert abs(np.mean(away > far) - beyond) < 5 * np.sqrt(beyond * (1 - beyond) / num)
+    at = moved.means[0] + 3.0 * width
+    expected = (1 - share) * stats.norm.pdf(3.0) + share * stats.t(2).pdf(3.0)
+    np.testing.assert_allclose(moved.log_gamma(at), np.log(expected / width), rtol=1e-4)

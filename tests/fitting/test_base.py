@@ -167,3 +167,11 @@ def test_shapes_and_widths_stay(right_widths):
     before, after = (jax.device_get(d.conditionals(point)) for d in (right_widths, refined))
     np.testing.assert_array_equal(after.log_width, before.log_width)
     np.testing.assert_array_equal(after.log_share, before.log_share)
+
+
+def test_places_of_rows_that_are_no_numbers_are_left(right_widths):
+    """One row that is NaN: least squares fail, and places stay what they were."""
+    y = rows(1, 1000)
+    y[7] = np.nan
+    refined = refine_places(right_widths, y, rows(2, 1000))
+    assert place_at(refined, NARROW) == place_at(right_widths, NARROW)

@@ -87,3 +87,9 @@ def test_single_precision_ends_near_the_top_too():
     with jax.enable_x64(False):
         ended = climb(quadratic(np.float32([100.0, 0.01])), np.array([[3.0, 3.0], [-1.0, 9.0]]))
     assert ended.at_top.all() and np.all(ended.log_gamma > -0.05)
+
+
+@pytest.mark.parametrize("device", ["cpu", None], ids=["name", "none"])
+def test_the_device_may_be_asked_for_by_its_platform(device):
+    with jax.default_device(device):
+        assert climb(quadratic(np.ones(2)), np.ones((3, 2))).at_top.all()

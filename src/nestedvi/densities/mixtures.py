@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nestedvi._types import Key, Scalar
 from nestedvi.densities.base import AbstractSampleable
@@ -146,7 +146,7 @@ class ScaleMixture(AbstractSampleable):
 def inverse_roots(
     roots: Float[Array, "components dim dim"],
 ) -> Float[Array, "components dim dim"]:
-    """Inverses of lower triangular roots, one a component."""
+    """Of lower triangular roots, one a component."""
     unit = jnp.broadcast_to(jnp.eye(roots.shape[-1], dtype=roots.dtype), roots.shape)
     return jax.scipy.linalg.solve_triangular(roots, unit, lower=True)
 
@@ -175,9 +175,7 @@ def squares_on_host(
     means: Float[Array, "components dim"] | np.ndarray,
     roots: Float[Array, "components dim dim"] | np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """|L_m⁻¹ (z − μ_m)|² for every particle and component, and log |det L_m|, in double precision
-    and with nothing to compile.
-    """
+    """|L_m⁻¹ (z − μ_m)|² for every particle and component, and log |det L_m|, in NumPy."""
     z, means, roots = (np.asarray(x, np.float64) for x in (z, means, roots))
     squares = np.empty((len(z), len(means)))
     for m, (mean, root) in enumerate(zip(means, roots, strict=True)):
@@ -189,9 +187,7 @@ def squares_on_host(
 
 
 class CorrelatedMixture(AbstractSampleable):
-    """Σ_m π_m N(z; μ_m, L_m L_mᵀ) with L_m the lower triangle of `roots`, normalised; draws carry
-    no gradient.
-    """
+    """Σ_m π_m N(z; μ_m, L_m L_mᵀ), L_m the lower triangle of `roots`; draws carry no gradient."""
 
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
@@ -254,14 +250,15 @@ class CorrelatedMixture(AbstractSampleable):
         return logsumexp(log_weights - log_det - 0.5 * squares) - log_norm
 
 
-def log_radial(square: Any, dim: int, tails: Any, freedom: Any, xp: Any) -> tuple[Any, Any]:
+def log_radial(square: Any, dim: int, tails_logit: Any, freedom: Any, xp: Any) -> tuple[Any, Any]:
     """log of the Gaussian and of the Student part of the density of L⁻¹ (z − μ), where its squared
     length is `square`; `xp` is NumPy or JAX's version of it.
     """
     gammaln = scipy.special.gammaln if xp is np else jax.scipy.special.gammaln
+    freedom = xp.asarray(freedom, square.dtype)
     constant = gammaln((freedom + dim) / 2) - gammaln(freedom / 2)
-    constant = constant - 0.5 * dim * xp.log(freedom * np.pi) + xp.log(tails)
-    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) + xp.log1p(-tails)
+    constant = constant - 0.5 * dim * xp.log(freedom * np.pi) - xp.logaddexp(0.0, -tails_logit)
+    normal = -0.5 * square - 0.5 * dim * np.log(2 * np.pi) - xp.logaddexp(0.0, tails_logit)
     return normal, -0.5 * (freedom + dim) * xp.log1p(square / freedom) + constant
 
 
@@ -270,16 +267,16 @@ class StudentMixture(AbstractSampleable):
     of `roots`, `tails` the share s and `freedom` the degrees ν; draws carry no gradient.
 
     The Gaussians keep it efficient where a posterior is nearly Gaussian; the tails keep weights
-    bounded where it is not. Share and degrees are numbers of the program, so that it is compiled
-    once for all of them.
+    bounded where it is not. The share is held as its logit, which any number may be, the degrees as
+    a whole number, which no optimiser moves; one compiled program serves all of them.
     """
 
     means: Float[Array, "components dim"]
     roots: Float[Array, "components dim dim"]
     log_weights: Float[Array, " components"]
     inverses: Float[Array, "components dim dim"] | None
-    tails: Scalar
-    freedom: Scalar
+    tails_logit: Scalar
+    freedom: Int[Array, ""]
 
     def __init__(self, means, roots, log_weights, *, tails: float = 0.3, freedom: int = 5):
         self.means, self.roots, self.inverses = jnp.asarray(means), jnp.asarray(roots), None
@@ -290,7 +287,13 @@ class StudentMixture(AbstractSampleable):
                 f" {_MOST_FREEDOM}; got {tails} and {freedom}."
             )
         with arrays_on_host():
-            self.tails, self.freedom = jnp.asarray([tails, freedom], self.means.dtype)
+            self.tails_logit = jnp.asarray(scipy.special.logit(tails), self.means.dtype)
+            self.freedom = jnp.asarray(freedom, jnp.int32)
+
+    @property
+    def tails(self) -> float:
+        """The share s, on the host."""
+        return float(scipy.special.expit(np.float64(self.tails_logit)))
 
     def precomputed(self) -> "StudentMixture":
         return eqx.tree_at(
@@ -302,15 +305,15 @@ class StudentMixture(AbstractSampleable):
         eps = jnp.einsum("mij,mj->mi", inverses, z - self.means)
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.roots, axis1=1, axis2=2))), axis=1)
         radial = jnp.logaddexp(
-            *log_radial(jnp.sum(eps**2, axis=1), z.shape[0], self.tails, self.freedom, jnp)
+            *log_radial(jnp.sum(eps**2, axis=1), z.shape[0], self.tails_logit, self.freedom, jnp)
         )
         return jax.nn.logsumexp(jax.nn.log_softmax(self.log_weights) - log_det + radial)
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         squares, log_det = squares_on_host(z, self.means, self.roots)
         log_weights = scipy.special.log_softmax(np.asarray(self.log_weights, np.float64))
-        tails, freedom = (np.asarray(x, np.float64) for x in (self.tails, self.freedom))
-        radial = np.logaddexp(*log_radial(squares, self.means.shape[1], tails, freedom, np))
+        logit, freedom = (np.asarray(x, np.float64) for x in (self.tails_logit, self.freedom))
+        radial = np.logaddexp(*log_radial(squares, self.means.shape[1], logit, freedom, np))
         return logsumexp(log_weights - log_det + radial)
 
     @property
@@ -329,7 +332,8 @@ class StudentMixture(AbstractSampleable):
         counts = jnp.arange(_MOST_FREEDOM) < self.freedom
         squares = jax.random.normal(key_width, counts.shape, eps.dtype) ** 2
         mean_square = jnp.sum(jnp.where(counts, squares, 0.0)) / self.freedom
-        width = jnp.where(jax.random.uniform(key_tail) < self.tails, mean_square**-0.5, 1.0)
+        is_tail = jax.random.uniform(key_tail) < jax.nn.sigmoid(self.tails_logit)
+        width = jnp.where(is_tail, mean_square**-0.5, 1.0)
         return self.means[m] + jnp.tril(self.roots[m]) @ (width * eps)
 
     @property
@@ -338,8 +342,8 @@ class StudentMixture(AbstractSampleable):
 
     def sample_many(self, key: Key, num: int) -> Float[np.ndarray, "num dim"]:
         rng = generator(key)
-        tails, freedom = float(self.tails), float(self.freedom)
-        tail = rng.uniform(size=num) < tails
+        freedom = float(self.freedom)
+        tail = rng.uniform(size=num) < self.tails
         squares = rng.chisquare(freedom, size=num) / freedom
         width = np.where(tail, squares**-0.5, 1.0)[:, None]
         eps = rng.normal(size=(num, self.means.shape[1])) * width

@@ -29,6 +29,7 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.directions import independent_directions, scale_coordinates_first
 from nestedvi.fitting.mixtures import fit_gaussian, fit_mixture, stack_mixture
+from nestedvi.pieces import piece_size, through_pieces
 from nestedvi.randomness import split_on_host
 
 __all__ = ["refine_places", "refit_base"]
@@ -41,6 +42,8 @@ Data = Float[Array, "data dim"] | np.ndarray
 # No family's weight falls below this: a defence against particles that miss some of the mass.
 _LEAST_WEIGHT = 0.02
 _BATCH, _EVERY = 512, 25
+# Rows whose conditionals are computed at once.
+_PIECE = 2048
 # Steps of expectation maximisation for places, and what is added to the diagonal of their normal
 # equations, relative to it. Where ρ hardly varies the slopes of δ say what those of a say, and only
 # the difference would be left to fit noise with.
@@ -221,20 +224,23 @@ def refine_places(
     is many widths of the neck. Given widths and shares places are a linear problem, a coordinate at
     a time; it is solved in steps of expectation maximisation.
     """
-    num, both = len(y), jnp.asarray(np.concatenate([y, held_out]))
+    num, both = len(y), np.concatenate([y, held_out])
     seen = _on_host(density, both)
     for _ in range(_REFINEMENTS):
         changes = _changes(y, [x[:num] for x in seen[:3]], density.scale_slopes.shape[1])
         tried = _on_host(_moved(density, changes), both)
         better = np.mean(tried[3][num:] - seen[3][num:], axis=0) > 0
         # No coordinate's conditional has a part in another's.
-        density = _moved(density, [(x.T * better).T for x in changes])
+        density = _moved(density, [np.where(better, x.T, 0.0).T for x in changes])
         seen = [np.where(better, new, old) for new, old in zip(tried, seen, strict=True)]
     return density
 
 
-def _on_host(density: AutoregressiveMixture, y: Array) -> list[np.ndarray]:
-    return [np.asarray(x, np.float64) for x in _conditionals(density, y)]
+def _on_host(density: AutoregressiveMixture, y: np.ndarray) -> list[np.ndarray]:
+    parts = through_pieces(
+        lambda piece: _conditionals(density, jax.device_put(piece)), y, piece_size(_PIECE)
+    )
+    return [np.asarray(x, np.float64) for x in parts]
 
 
 def _changes(y: np.ndarray, seen: list[np.ndarray], leading: int) -> list[np.ndarray]:

@@ -188,7 +188,9 @@ def for_moves(base: Base) -> AbstractSampleable:
 
 def in_precision_at_hand(base: T) -> T:
     """With the numbers of the host as arrays of programs."""
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), base)
+    numbers, rest = eqx.partition(base, eqx.is_inexact_array_like)
+    numbers = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), numbers)
+    return eqx.combine(numbers, rest)
 
 
 def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -293,7 +295,7 @@ def _radial(
     """The log density of a Gaussian with Student tails by squared distance, and how much a draw
     there counts for the scatter: one in the Gaussian, less the further out in the tail.
     """
-    normal, student = log_radial(squares, dim, tails, freedom, np)
+    normal, student = log_radial(squares, dim, scipy.special.logit(tails), freedom, np)
     total = np.logaddexp(normal, student)
     in_tail = np.exp(student - total)
     return total, 1 - in_tail + in_tail * (freedom + dim) / (freedom + squares)

@@ -52,7 +52,7 @@ def richer_base(
         jnp.asarray(mean + centres @ root.T, dtype),
         jnp.asarray(np.repeat(_WIDTH * root[None], len(centres), axis=0), dtype),
         jnp.asarray(np.log(share), dtype),
-        tails=float(base.tails),
+        tails=base.tails,
         freedom=int(base.freedom),
     )
     for _ in range(_STEPS):
@@ -73,7 +73,7 @@ def with_component(base: StudentMixture, z: np.ndarray, share: float) -> Student
         np.append(log_weights, np.log(share)),
     )
     arrays = (jnp.asarray(part, dtype) for part in parts)
-    return StudentMixture(*arrays, tails=float(base.tails), freedom=int(base.freedom))
+    return StudentMixture(*arrays, tails=base.tails, freedom=int(base.freedom))
 
 
 def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:

@@ -111,8 +111,8 @@ def _look_twice(
 
 def _is_better(own: _Look, other: _Look) -> bool:
     """Whether the user's own coordinates, looked at second, serve better: importance sampling is
-    good enough there, or keeps much more, and enough to tell. Both estimate the same log Z: one
-    that is clearly below the other misses mass, however many of its draws it keeps.
+    good enough there and keeps as much, or it keeps much more, and enough to tell. Both estimate
+    the same log Z: one that is clearly below the other misses mass, whatever it keeps.
     """
     here, there = own.quick.trial, other.quick.trial
     if here is None or there is None:
@@ -150,6 +150,9 @@ def _look(keys: Sequence[Key], request: Request, stages: Stages) -> _Look:
     if answer is not None:
         answer = answer.with_search(gradients, values)
     gradients, values = gradients + quick.gradients / total, values + quick.values / total
+    if answer is not None and answer.cost is not None:
+        # Its draws count too where it is left out.
+        values = answer.cost.values
     return _Look(request, target, pilot, quick, answer, gradients, values)
 
 

@@ -14,7 +14,6 @@ from nestedvi.smc.tempering import Plan, Tempering, tempering
 __all__ = ["tempered_smc"]
 
 Vector = Float[Array, " dim"]
-Square = Float[Array, "dim dim"]
 
 
 class _Posterior(AbstractDensity):

@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 Vector = Float[Array, " dim"]
-Square = Float[Array, "dim dim"]
 LogDensity = Callable[[Vector], Scalar]
 # (number, what computes log base, log target) -> log density, at one point.
 Between = Callable[[Scalar, Callable[[], Scalar], Scalar], Scalar]
