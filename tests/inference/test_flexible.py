@@ -11,6 +11,7 @@ import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.densities.mixtures import StudentMixture
 from nestedvi.fitting.importance import Trial
+from nestedvi.inference import flexible
 from nestedvi.inference.answer import Request
 from nestedvi.inference.flexible import (
     Start,
@@ -102,3 +103,29 @@ def test_a_bulk_beyond_all_draws_is_counted_where_it_was_reached():
         log_w=np.log([[0.25, 0.5, 0.25]]),
     )
     assert _beyond_draws(run) == pytest.approx(1 / 3 + 0.25)
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "expected"), [(2, None, 25), (140, None, 140), (140, 30, 30)]
+)
+def test_a_frozen_run_has_no_fewer_temperatures_than_the_adaptive_one(
+    monkeypatch, taken, given, expected
+):
+    """Unless the user says how many."""
+    asked = []
+
+    class Asked(Exception):
+        pass
+
+    def freeze(run, num_levels):
+        asked.append(num_levels)
+        raise Asked
+
+    monkeypatch.setattr(flexible, "freeze", freeze)
+    run = SimpleNamespace(num_levels=taken)
+    monkeypatch.setattr(flexible, "_learn", lambda *_: flexible._Learned(None, run, None))
+    target = nvi.Density(three_modes)
+    with Stages(False) as stages, pytest.raises(Asked):
+        request = Request(target, 2, num_levels=given)
+        answer_by_rounds(jax.random.key(0), request, SimpleNamespace(target=target), stages)
+    assert asked == [expected]

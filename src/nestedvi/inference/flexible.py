@@ -97,7 +97,8 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     base, run, spent = _learn(keys, request, start, stages)
     stages.begin("frozen run")
     num, target = request.num_particles, start.target
-    tuned = freeze(run, request.num_levels or _LEVELS)
+    # No fewer than the adaptive run took: in many dimensions that may be some hundred.
+    tuned = freeze(run, request.num_levels or max(_LEVELS, run.num_levels))
     total = -(-num // _BATCHES) * _BATCHES
     fresh = partial(follow, key_fresh, base, target, tuned, num_particles=total, batches=_BATCHES)
     fresh = partial(fresh, draws=_DRAWS, piece=request.piece, mesh=request.mesh)
