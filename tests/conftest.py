@@ -4,6 +4,7 @@ errors.
 
 import importlib.metadata
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -18,6 +19,12 @@ jax.config.update("jax_disable_most_optimizations", True)
 if jax.__version_info__[:2] == (0, 10):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
+
+
+# A shell without job control starts what is in its background with Ctrl-C ignored, and so would
+# every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
