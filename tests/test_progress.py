@@ -120,3 +120,23 @@ def test_the_display_ends_with_an_error_too():
         stages.begin("search")
         raise RuntimeError("halfway")
     assert listener.events[-1] == "stop" and "search" in stages.timings
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_bar_names_the_stage_and_has_no_speed_for_it(width):
+    out = io.StringIO()
+    bar = ProgressBar("sampling", Console(file=out, force_terminal=True, width=width))
+    with Stages(bar) as stages:
+        stages.begin("importance sampling")
+        stages.done(log_Z=-1.25)
+        bar._progress.refresh()
+    text = out.getvalue()
+    assert "sampling: importance" in text and "log Z -1.25" in text and "steps/s" not in text
+
+
+def test_a_reporter_need_not_know_stages():
+    """Those that users wrote before have start, update and stop."""
+    with Stages(Silent()) as stages:
+        stages.begin("search")
+        stages.done(log_Z=0.0)
+    assert "search" in stages.timings

@@ -52,20 +52,21 @@ class Silent:
 _FORMATS = {"log_Z_hat": "log Ẑ {:.3f}", "ess_percent": "ESS {:.0f}%"}
 
 
-def status_text(steps_per_second: float, measures: dict[str, float]) -> str:
-    """Measures and speed in a few words, as bars show them."""
+def status_text(steps_per_second: float | None, measures: dict[str, float]) -> str:
+    """Measures and speed, where there is one, in a few words, as bars show them."""
     shown = [
         _FORMATS.get(name, name.replace("_", " ") + " {:.4g}").format(value)
         for name, value in measures.items()
     ]
-    return "  ".join([*shown, f"{steps_per_second:.0f} steps/s"])
+    speed = [] if steps_per_second is None else [f"{steps_per_second:.0f} steps/s"]
+    return "  ".join([*shown, *speed])
 
 
 class ProgressBar:
     """A live bar on the terminal (standard error, so that results can be piped)."""
 
     def __init__(self, description: str = "training", console: Console | None = None):
-        self.description = description
+        self.description, self._in_stages = description, False
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
@@ -84,8 +85,14 @@ class ProgressBar:
         )
 
     def update(self, done: int, *, steps_per_second: float, **measures: float) -> None:
-        status = status_text(steps_per_second, measures)
+        # Stages are no steps of one kind, and have no speed.
+        status = status_text(None if self._in_stages else steps_per_second, measures)
         self._progress.update(self._task, completed=done, status=status)
+
+    def stage(self, name: str) -> None:
+        """What an answer does now."""
+        self._in_stages = True
+        self._progress.update(self._task, description=f"{self.description}: {name}")
 
     def stop(self) -> None:
         self._progress.stop()
@@ -149,7 +156,8 @@ class Stages:
     """
 
     def __init__(self, progress: Any):
-        self._reporter, self._count, self._name = as_reporter(progress), 0, ""
+        reporter = ProgressBar("sampling") if progress is True else as_reporter(progress)
+        self._reporter, self._count, self._name = reporter, 0, ""
         self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> "Stages":
@@ -168,9 +176,12 @@ class Stages:
             self._name = ""
 
     def begin(self, name: str) -> None:
-        """The next stage."""
+        """The next stage. A reporter is told its name if it has a method `stage`."""
         self._close()
         self._name, self._since = name, time.perf_counter()
+        tell = getattr(self._reporter, "stage", None)
+        if tell is not None:
+            tell(name)
 
     def done(self, **measures: Any) -> None:
         """One more stage is done, with what it measured."""
