@@ -98,10 +98,10 @@ class ProgressBar:
         self._progress.stop()
 
 
-def as_reporter(progress: Any) -> Reporter:
-    """A reporter from True, False, or a reporter."""
+def as_reporter(progress: Any, description: str = "training") -> Reporter:
+    """A reporter from True (a bar with that description), False, or a reporter."""
     if progress is True:
-        return ProgressBar()
+        return ProgressBar(description)
     if progress is False or progress is None:
         return Silent()
     if not all(callable(getattr(progress, name, None)) for name in ("start", "update", "stop")):
@@ -156,8 +156,7 @@ class Stages:
     """
 
     def __init__(self, progress: Any):
-        reporter = ProgressBar("sampling") if progress is True else as_reporter(progress)
-        self._reporter, self._count, self._name = reporter, 0, ""
+        self._reporter, self._count, self._name = as_reporter(progress, "sampling"), 0, ""
         self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> "Stages":

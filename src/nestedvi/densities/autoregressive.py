@@ -36,8 +36,8 @@ _SEEN = 8.0
 # density would be far too low.
 _LOG_WIDTHS, _FAR = (-14.0, 3.5), 50.0
 # How many of the first coordinates may set the scale of others, and how precise the second expert
-# is at first.
-SCALE_COORDINATES, _LOG_RHO = 4, -2.0
+# is at first and may become.
+SCALE_COORDINATES, _LOG_RHO, _LOG_RHOS = 4, -2.0, (-20.0, 20.0)
 # How much wider a coordinate is where it was drawn wide.
 _WIDER = 2.5
 
@@ -119,15 +119,15 @@ class AutoregressiveMixture(AbstractSampleable):
     ) -> _Conditional:
         log_share, mean, log_width = jnp.split(h, 3, axis=-1)
         log_first, apart, log_rho = jnp.split(scales, 3, axis=-1)
-        log_rho = jnp.clip(log_rho, -20.0, 20.0)
+        log_rho = jnp.clip(log_rho, *_LOG_RHOS)
         log_scale = jnp.clip(log_first - 0.5 * jax.nn.softplus(log_rho), -10.0, 10.0)
         place = place[..., None] + jax.nn.sigmoid(log_rho) * apart
         log_width = jnp.clip(log_width + log_scale, *_LOG_WIDTHS)
         mean = jnp.clip(place + jnp.exp(log_scale) * mean, -_FAR, _FAR)
         return _Conditional(jax.nn.log_softmax(log_share), mean, log_width)
 
-    def _all(self, y: Vector, has_network: bool = True) -> _Conditional:
-        """Every coordinate's conditional, given those before it."""
+    def conditionals(self, y: Vector, has_network: bool = True) -> _Conditional:
+        """Every coordinate's mixture, given the coordinates before it."""
         # Masked weights rather than masked coordinates: for many particles it is then one matrix
         # product.
         before = jnp.tril(jnp.ones((self.dim, self.dim), y.dtype), -1)
@@ -140,13 +140,9 @@ class AutoregressiveMixture(AbstractSampleable):
             outputs = jnp.einsum("ih,iho->io", hidden, self.heads) + outputs
         return self._conditional(outputs, (before * self.slopes) @ y, self._scales(y))
 
-    def conditionals(self, y: Vector) -> _Conditional:
-        """Every coordinate's mixture, given the coordinates before it."""
-        return self._all(y)
-
     def second_share(self, y: Vector) -> Vector:
         """ρ / (1 + ρ) of every coordinate."""
-        return jax.nn.sigmoid(jnp.clip(self._scales(y)[:, 2], -20.0, 20.0))
+        return jax.nn.sigmoid(jnp.clip(self._scales(y)[:, 2], *_LOG_RHOS))
 
     def _scales(self, y: Vector) -> Float[Array, "dim 3"]:
         """l, δ and log ρ of every coordinate."""
@@ -172,10 +168,10 @@ class AutoregressiveMixture(AbstractSampleable):
         """log p(y) without wide draws: what is fitted. Without the network it is as it was before
         the heads learned anything.
         """
-        return jnp.sum(self._all(y, has_network).log_prob(y))
+        return jnp.sum(self.conditionals(y, has_network).log_prob(y))
 
     def log_gamma(self, z: Vector) -> Scalar:
-        conditional = self._all(z)
+        conditional = self.conditionals(z)
         core = conditional.log_prob(z)
         mean, scale = conditional.wide()
         wide = -0.5 * ((z - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * np.log(2 * np.pi)
