@@ -17,6 +17,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.affine import Affine
 from nestedvi.densities.autoregressive import AutoregressiveMixture
+from nestedvi.densities.given import NormalGiven
 from nestedvi.densities.low_rank import LowRankNormal, LowRankRoot
 from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture
 from nestedvi.targets.bayesian import Brownian, LogisticRegression
@@ -57,6 +58,12 @@ def student_products():
 def low_rank():
     root = LowRankRoot(jnp.array([0.7, 1.3]), jnp.array([[0.6], [0.8]]), jnp.array([2.0]))
     return LowRankNormal(jnp.array([0.5, -1.0]), root)
+
+
+def given():
+    root = LowRankRoot(jnp.array([0.7]), jnp.array([[1.0]]), jnp.array([2.0]))
+    part = nvi.DiagonalNormal([0.5], [1.5])
+    return NormalGiven(part, [1], jnp.array([-0.3]), jnp.array([[0.8]]), root)
 
 
 def autoregressive():
@@ -109,6 +116,7 @@ DENSITIES = {
     "student": (student, 2),
     "student-products": (student_products, 2),
     "low-rank": (low_rank, 2),
+    "normal-given": (given, 2),
     "scale-mixture": (lambda: ScaleMixture(2, (0.7, 2.0)), 2),
     "autoregressive": (autoregressive, 2),
     "planar": (planar, 2),

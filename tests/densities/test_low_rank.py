@@ -91,14 +91,38 @@ def test_particles_say_scales_and_what_is_wide():
     rng, dim = np.random.default_rng(4), 300
     scales = 10.0 ** rng.uniform(-2, 2, size=dim)
     directions = np.linalg.qr(rng.normal(size=(dim, 2)))[0]
-    for root_of in (low_rank_root, low_rank_bulk_root):
-        truth = LowRankRoot(scales, directions, np.array([10.0, 6.0]))
-        z = 3.0 + truth.apply(rng.normal(size=(400, dim)))
-        assert kl(root_of(z), covariance_of(truth)) < 20
-        assert kl(diagonal(z), covariance_of(truth)) > 50
-        plain = LowRankRoot(scales, directions, np.ones(2))
-        z = plain.apply(rng.normal(size=(400, dim)))
-        assert kl(root_of(z), covariance_of(plain)) < 1.5
+    truth = LowRankRoot(scales, directions, np.array([10.0, 6.0]))
+    z = 3.0 + truth.apply(rng.normal(size=(400, dim)))
+    assert kl(low_rank_root(z), covariance_of(truth)) < 20
+    assert kl(diagonal(z), covariance_of(truth)) > 50
+    plain = LowRankRoot(scales, directions, np.ones(2))
+    z = plain.apply(rng.normal(size=(400, dim)))
+    assert kl(low_rank_root(z), covariance_of(plain)) < 1.5
+
+
+def test_a_metric_has_directions_where_particles_are_many():
+    """Four for each dimension. Of fewer it is the widths alone, whatever the particles are."""
+    rng, dim = np.random.default_rng(4), 60
+    truth = LowRankRoot(np.ones(dim), np.eye(dim)[:, :1], np.array([10.0]))
+    turned = LowRankRoot(np.ones(dim), np.ones((dim, 1)) / dim**0.5, np.array([10.0]))
+    for root in (truth, turned):
+        z = root.apply(rng.normal(size=(4 * dim, dim)))
+        assert kl(low_rank_bulk_root(z), covariance_of(root)) < 15
+        few = low_rank_bulk_root(z[:-1])
+        np.testing.assert_allclose(covariance_of(few), np.diag(np.diag(covariance_of(few))))
+        np.testing.assert_allclose(
+            np.diag(covariance_of(few)), np.diag(covariance_of(low_rank_bulk_root(z))), rtol=0.2
+        )
+
+
+def test_a_known_root_has_as_many_directions_as_it_takes():
+    """A hundred of 300 are wide: with 32 or 64 of them tens of nats would be lost."""
+    rng, dim = np.random.default_rng(5), 300
+    directions = np.linalg.qr(rng.normal(size=(dim, 100)))[0]
+    wide = LowRankRoot(np.ones(dim), directions, np.full(100, 3.0)).full
+    root = low_rank_of(np.linalg.cholesky(wide @ wide.T))
+    assert root.directions.shape == (dim, 128) and kl(root, wide @ wide.T) < 1
+    assert low_rank_of(np.eye(dim)).directions.shape == (dim, 32)
 
 
 def test_particles_far_out_count_less_in_a_metric():

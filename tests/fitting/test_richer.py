@@ -9,8 +9,14 @@ from scipy import stats
 from nestedvi.densities.base import Density
 from nestedvi.densities.mixtures import Mixture, StudentMixture
 from nestedvi.densities.products import StudentProducts
-from nestedvi.fitting.importance import draw_weighted, fit_base
-from nestedvi.fitting.richer import around_particles, defended, richer_base, with_component
+from nestedvi.fitting.importance import SHORT, draw_weighted, fit_base
+from nestedvi.fitting.richer import (
+    around_particles,
+    defended,
+    richer_base,
+    uncovered,
+    with_component,
+)
 from nestedvi.particles.weights import ess, khat
 
 
@@ -35,6 +41,13 @@ def test_more_components_follow_a_ridge_that_bends(x64):
     assert four.share > 2 * one.share
     error = np.sqrt((1 / four.share - 1) / 4000)
     assert abs(four.log_Z_hat - np.log(2 * np.pi)) < 5 * error
+
+
+def test_uncovered_particles_are_those_the_base_lacks():
+    """Two modes, and a base that knows one of them."""
+    target = Density(lambda z: jnp.logaddexp(-0.5 * z[0] ** 2, -0.5 * (z[0] - 20) ** 2))
+    z, log_Z = np.array([[0.0], [1.0], [20.0], [21.0]]), 0.5 * np.log(2 * np.pi)
+    np.testing.assert_array_equal(uncovered(one_gaussian(1), target, z, log_Z + SHORT), z[2:])
 
 
 def test_particles_that_no_mode_explains_get_their_share():

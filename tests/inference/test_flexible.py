@@ -9,15 +9,12 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.densities.mixtures import StudentMixture
-from nestedvi.fitting.importance import Trial
 from nestedvi.inference import flexible
 from nestedvi.inference.answer import Request
 from nestedvi.inference.flexible import (
     Start,
     _beyond_draws,
     _disagreement,
-    _plain_base,
     answer_by_rounds,
 )
 from nestedvi.inference.quick import QuickBase
@@ -34,42 +31,6 @@ def test_rounds_from_a_wide_base_find_log_Z():
         answer = answer_by_rounds(jax.random.key(0), request, start, stages)
     assert abs(answer.log_Z - LOG_Z) < 5 * answer.log_Z_stderr < 0.1
     assert answer.sampler.num_levels == 25 and "frozen run" in stages.timings
-
-
-def quick_at(mean, root):
-    base = StudentMixture(jnp.asarray(mean)[None], jnp.asarray(root)[None], jnp.zeros(1))
-    return QuickBase(Trial(base, 0.0, 0.01, 0.9, 0.5, 1000), False, 0, 0)
-
-
-def test_a_plain_base_has_the_particles_moments():
-    """Those of two runs together, in the precision that draws are made in."""
-    rng, dim = np.random.default_rng(0), 3
-    root = np.linalg.cholesky(np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.3], [0.0, 0.3, 0.5]]))
-    runs = [(rng.normal(size=(1, 4000, dim)) @ root.T + 1.0).astype(np.float32) for _ in "ab"]
-    base = _plain_base(quick_at(np.zeros(dim), np.eye(dim)), runs)
-    assert base.means.dtype == jnp.float32
-    np.testing.assert_allclose(base.means[0], 1.0, atol=5 * 1.5 / np.sqrt(8000))
-    np.testing.assert_allclose(base.roots[0] @ base.roots[0].T, root @ root.T, atol=0.15)
-
-
-def test_a_plain_base_without_modes_is_one_gaussian():
-    z = np.random.default_rng(1).normal(3.0, 2.0, size=(1, 500, 2)).astype(np.float32)
-    base = _plain_base(QuickBase(None, False, 0, 0), [z])
-    np.testing.assert_allclose(base.means[0], z[0].mean(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(np.diag(base.roots[0]), z[0].std(axis=0), rtol=0.02)
-
-
-def test_a_plain_base_in_many_dimensions_has_few_directions():
-    """One that is wide, of 250 dimensions: its variance, and no matrix in the base."""
-    rng, dim = np.random.default_rng(2), 250
-    direction = np.ones(dim) / dim**0.5
-    z = rng.normal(size=(1, 2000, dim)) + 7 * rng.normal(size=(1, 2000, 1)) * direction
-    base = _plain_base(quick_at(np.zeros(dim), np.eye(dim)), [z.astype(np.float32)])
-    assert all(x.size <= 32 * dim for x in jax.tree.leaves(base))
-    draws = np.asarray(base.sample_many(jax.random.key(0), 20_000))
-    # Of 2000 particles and 20 000 draws: five standard errors of the first, and shrinkage.
-    assert abs(np.var(draws @ direction) / 50 - 1) < 5 * (2 / 2000) ** 0.5 + 0.05
-    assert abs(np.mean(np.var(draws, axis=0)) / (1 + 49 / dim) - 1) < 0.05
 
 
 def test_runs_that_disagree_are_named():

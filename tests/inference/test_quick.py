@@ -9,9 +9,9 @@ import pytest
 
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
-from nestedvi.fitting.importance import SHORT, Trial
+from nestedvi.fitting.importance import Trial
 from nestedvi.inference.answer import Request
-from nestedvi.inference.quick import _Search, _uncovered, answer_by_importance, quick_base
+from nestedvi.inference.quick import _Search, answer_by_importance, quick_base
 from nestedvi.inference.search import search
 from nestedvi.smc.tempering import Plan
 
@@ -80,14 +80,6 @@ def test_a_funnel_is_left_to_the_thorough_way():
     funnel = nvi.targets.Funnel()
     pilot = search(jax.random.key(0), Request(funnel, 10), 500, PLAN)
     assert not quick_base(jax.random.key(1), pilot.target, 10, pilot.run).accepted
-
-
-def test_uncovered_particles_are_those_the_base_lacks():
-    target = plain(lambda z: jnp.logaddexp(-0.5 * z[0] ** 2, -0.5 * (z[0] - 20) ** 2), 1)
-    quick = quick_base(jax.random.key(0), plain(lambda z: -0.5 * z[0] ** 2, 1), 1, None)
-    z = np.array([[0.0], [1.0], [20.0], [21.0]])
-    threshold = quick.trial.log_Z_hat + SHORT
-    np.testing.assert_array_equal(_uncovered(quick.trial.base, target, z, threshold), z[2:])
 
 
 def test_no_mode_is_not_accepted():

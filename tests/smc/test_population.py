@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import nestedvi as nvi
+from nestedvi.densities import LowRankRoot
 from nestedvi.densities.base import Density
 from nestedvi.smc.moves import RandomWalkMove, SliceMove
 from nestedvi.smc.nested_sampling import log_above
-from nestedvi.smc.population import Population
+from nestedvi.smc.population import HamiltonianMove, Population
 from nestedvi.smc.tempering import log_tempered
 
 KEY = jax.random.key(3)
@@ -47,6 +48,28 @@ def test_a_batch_with_enough_effective_particles_is_left_alone():
     now.resample(np.random.default_rng(0), 20, 0.5)
     np.testing.assert_array_equal(now.z, z)
     assert now.variance == 0
+
+
+def test_clones_do_not_leave_the_bulk_in_a_metric_of_themselves():
+    """A standard normal of 400 dimensions, 30 draws of it ten times each: each draw is far out
+    along the one direction that points to it, and a metric that knew those would throw it further
+    out or in. Energies of a standard normal have a standard deviation of (400 / 2)^½.
+    """
+    base = nvi.DiagonalNormal(jnp.zeros(400), 1.0)
+    now = Population(base, base, HamiltonianMove(), 300, log_tempered)
+    now.draw(KEY, 300, 1, 1)
+    now.z = now.z[np.arange(300) // 10]
+    rng, size = np.random.default_rng(0), 0.2
+    for _ in range(3):
+        root = now.move.root(now.z.astype(np.float64))
+        size = now.step(rng, 1.0, 2, size, root, 1.0)
+        energies = 0.5 * np.sum(now.z.astype(np.float64) ** 2, axis=1)
+        assert np.abs(energies - 200).max() < 5 * 200**0.5
+
+
+def test_a_metric_that_is_known_is_used():
+    move = HamiltonianMove(known=LowRankRoot(np.ones(2), np.eye(2)[:, :1], np.full(1, 3.0)))
+    assert move.root(np.zeros((5, 2))) is move.known
 
 
 def test_the_devices_of_a_mesh_move_particles_as_one_device_does():

@@ -19,6 +19,7 @@ from nestedvi.densities.dirichlet import SymmetricDirichlet
 from nestedvi.densities.empirical import Empirical
 from nestedvi.densities.folded import Folded
 from nestedvi.densities.gaussian import DiagonalNormal, GaussianMixture
+from nestedvi.densities.given import NormalGiven
 from nestedvi.densities.low_rank import LowRankNormal, LowRankRoot
 from nestedvi.densities.mixtures import CorrelatedMixture, Mixture, ScaleMixture, StudentMixture
 from nestedvi.densities.numpyro_model import NumpyroModel
@@ -39,6 +40,7 @@ __all__ = [
     "LowRankNormal",
     "LowRankRoot",
     "Mixture",
+    "NormalGiven",
     "Numpyro",
     "NumpyroModel",
     "Pullback",

@@ -2,8 +2,8 @@
 are wider or narrower than those say. A product with one costs as much as reading a few particles,
 where a full root costs dim² operations.
 
-How many directions there are is fixed, so that one program serves every root; how far each is
-stretched is what particles that were held out say, and nothing where they say nothing.
+How many directions there are is one of a few numbers, so that one program serves many roots. How
+far each is stretched is what particles that were held out say, and nothing where they say nothing.
 """
 
 from typing import Any
@@ -30,7 +30,12 @@ __all__ = [
 
 # Up to this dimension a full root costs no more than the density and the noise of a move.
 FULL_DIM = 200
-_RANK = 32
+# Particles say no more than so many directions; of a root that is known there are as many as lose
+# no more than so many nats.
+_RANK, _RANKS, _LOSS = 32, (32, 64, 128, 256), 0.25
+# With fewer particles for each dimension than this a direction is made of the particles themselves,
+# and moves along it are not those of a metric that does not know them.
+_FEW = 4
 # Degrees of freedom and rounds of the weights that particles far out lose.
 _FREEDOM, _ROUNDS = 3.0, 4
 _LEAST = 1e-12
@@ -86,6 +91,12 @@ class LowRankRoot(eqx.Module):
     def solve(self, rows: Any) -> Any:
         """The inverse times every row, shape (…, dim)."""
         return self._stretched(rows / self.scales, 1 / self.stretches)
+
+    def without_directions(self) -> "LowRankRoot":
+        """Independent coordinates of the same widths, in arrays of the same shapes."""
+        share = np.sum((self.stretches**2 - 1) * self.directions**2, axis=1)
+        ones = np.ones_like(self.stretches)
+        return LowRankRoot(self.scales * np.sqrt(1 + share), self.directions, ones)
 
     @property
     def full(self) -> Float[np.ndarray, "dim dim"]:
@@ -146,12 +157,12 @@ def low_rank_root(z: Data, weight: np.ndarray | None = None) -> LowRankRoot:
     weight = np.ones(len(z)) if weight is None else weight / np.mean(weight)
     away = np.sqrt(weight)[:, None] * (z - weight @ z / len(z))
     scales = np.sqrt(np.mean(away**2, axis=0)) + _LEAST
-    return _of_spectrum(scales, *held_out_spectrum(away / scales))
+    return _of_spectrum(scales, *held_out_spectrum(away / scales), _RANK)[1]
 
 
 def low_rank_bulk_root(z: Data) -> LowRankRoot:
     """A root for where most particles are: those far out count less, as in the likeliest t
-    distribution with independent coordinates.
+    distribution with independent coordinates. Few particles say widths and no directions.
     """
     z = np.asarray(z, np.float64)
     dim, weight = z.shape[1], np.ones(len(z))
@@ -160,7 +171,8 @@ def low_rank_bulk_root(z: Data) -> LowRankRoot:
         square_widths = share @ (z - share @ z) ** 2 + _LEAST
         square = np.sum((z - share @ z) ** 2 / square_widths, axis=1)
         weight = (_FREEDOM + dim) / (_FREEDOM + square)
-    return low_rank_root(z, weight)
+    root = low_rank_root(z, weight)
+    return root if len(z) >= _FEW * dim else root.without_directions()
 
 
 def low_rank_of(root: Float[np.ndarray, "dim dim"]) -> LowRankRoot:
@@ -168,15 +180,23 @@ def low_rank_of(root: Float[np.ndarray, "dim dim"]) -> LowRankRoot:
     root = np.asarray(root, np.float64)
     scales = np.linalg.norm(root, axis=1) + _LEAST
     values, vectors = np.linalg.eigh((root / scales[:, None]) @ (root / scales[:, None]).T)
-    return _of_spectrum(scales, values, vectors)
+    for rank in _RANKS:
+        loss, low_rank = _of_spectrum(scales, values, vectors, rank)
+        if loss < _LOSS:
+            break
+    return low_rank
 
 
-def _of_spectrum(scales: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> LowRankRoot:
+def _of_spectrum(
+    scales: np.ndarray, values: np.ndarray, vectors: np.ndarray, rank: int
+) -> tuple[float, LowRankRoot]:
     """The directions whose variances are furthest from the middle one; the mean of the others'
-    variances is put into the widths.
+    variances is put into the widths. And the divergence of the two Gaussians, in nats.
     """
     values = np.maximum(values, _LEAST)
     far = np.argsort(-np.abs(np.log(values / np.median(values))), kind="stable")
-    kept, rest = far[:_RANK], far[_RANK:]
+    kept, rest = far[:rank], far[rank:]
     common = float(np.mean(values[rest])) if len(rest) else 1.0
-    return LowRankRoot(scales * common**0.5, vectors[:, kept], np.sqrt(values[kept] / common))
+    loss = 0.5 * float(-np.sum(np.log(values[rest] / common)))
+    root = LowRankRoot(scales * common**0.5, vectors[:, kept], np.sqrt(values[kept] / common))
+    return loss, root

@@ -23,7 +23,16 @@ from nestedvi.densities.mixtures import CorrelatedMixture, squares_on_host
 from nestedvi.fitting.climb import Climbed, climb
 from nestedvi.host import is_on_host, on_host
 
-__all__ = ["MOST_MODES", "NUM_STARTS", "Modes", "find_modes", "search_modes", "slopes", "survey"]
+__all__ = [
+    "MOST_MODES",
+    "NUM_STARTS",
+    "Modes",
+    "curvatures",
+    "find_modes",
+    "search_modes",
+    "slopes",
+    "survey",
+]
 
 # A direction in which the density is flat is taken to be this wide, in the units of the search.
 _WIDEST = 30.0
@@ -141,8 +150,12 @@ class _Counted:
     def hessian(self, z: np.ndarray) -> np.ndarray:
         """Of −log γ."""
         self.gradients += 2 * len(z)
-        h = np.asarray(_hessian(self.density, jnp.asarray(z, self.dtype)), np.float64)
-        return -(h + h.T) / 2
+        return _curvature(self.density, z)
+
+
+def _curvature(density: AbstractDensity, z: np.ndarray) -> np.ndarray:
+    h = np.asarray(_hessian(density, jnp.asarray(z, jnp.result_type(float))), np.float64)
+    return -(h + h.T) / 2
 
 
 def _inverse_root(hessian: np.ndarray) -> np.ndarray:
@@ -271,6 +284,11 @@ def slopes(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndar
     """∂ log γ at many places, by the program that climbs use."""
     with _climbing(density, np.shape(z)[1]) as ask:
         return ask(np.asarray(z))[1]
+
+
+def curvatures(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
+    """−∂² log γ at several places, by the program that modes are polished with."""
+    return np.stack([_curvature(density, one) for one in z])
 
 
 def search_modes(

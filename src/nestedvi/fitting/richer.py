@@ -3,6 +3,7 @@ no mode explains, tails along single coordinates, the shapes that particles have
 mode that is not known.
 """
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -13,7 +14,15 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.low_rank import LowRankNormal, low_rank_of, low_rank_root
 from nestedvi.densities.mixtures import Mixture, StudentMixture, squares_on_host
 from nestedvi.densities.products import StudentProducts
-from nestedvi.fitting.importance import Base, draw_weighted, in_precision_at_hand, refit
+from nestedvi.fitting.importance import (
+    SHORT,
+    Base,
+    draw_weighted,
+    in_precision_at_hand,
+    refit,
+    weigh,
+)
+from nestedvi.fitting.modes import Modes
 from nestedvi.particles.weights import normalise_cut, systematic
 from nestedvi.randomness import generator, split_on_host
 
@@ -22,7 +31,9 @@ __all__ = [
     "defended",
     "low_rank_around_particles",
     "richer_base",
+    "uncovered",
     "with_component",
+    "with_particles",
 ]
 
 # Draws that are picked by weight, for centres; rounds that move those; steps of expectation
@@ -30,6 +41,8 @@ __all__ = [
 _PICKS, _ROUNDS, _STEPS = 4000, 15, 4
 # Components are so wide at first, in units of all draws: as wide as what they are to share.
 _WIDTH = 0.9
+# More particles than this share that no mode explains are another part of the mass.
+_UNEXPLAINED = 0.05
 # The share of the draws with tails in each coordinate, and their degrees of freedom.
 _DEFENCE, _FREEDOM = 0.1, 4
 
@@ -74,6 +87,32 @@ def with_component(base: StudentMixture, z: np.ndarray, share: float) -> Student
     )
     arrays = (jnp.asarray(part, dtype) for part in parts)
     return StudentMixture(*arrays, tails=base.tails, freedom=int(base.freedom))
+
+
+def uncovered(base: Base, target: AbstractDensity, z: np.ndarray, threshold: float) -> np.ndarray:
+    """The particles whose log ratio is above the threshold: the base has too little there."""
+    if not len(z):
+        return z
+    return z[weigh(base, target, z.astype(base.means.dtype)) > threshold]
+
+
+def with_particles(
+    base: StudentMixture, modes: Modes, target: AbstractDensity, z: np.ndarray
+) -> StudentMixture:
+    """A base at the modes, mended by the pilot's particles. Modes are not means: where the modes
+    explain the particles, those say where the mass around each is. Where they do not (a slab around
+    a spike), the particles get a component of their own.
+    """
+    log_mass = modes.log_mass.max() + np.log(np.exp(modes.log_mass - modes.log_mass.max()).sum())
+    far = uncovered(base, target, z, log_mass + SHORT + 2 * z.shape[1] ** 0.5)
+    if len(far) <= _UNEXPLAINED * len(z):
+        refined = refit(base, z, np.zeros(len(z)))
+        # A pilot may have missed modes that climbs found: half of the draws go where those say.
+        weights = [scipy.special.log_softmax(np.asarray(b.log_weights)) for b in (base, refined)]
+        return eqx.tree_at(lambda b: b.log_weights, refined, jnp.asarray(np.logaddexp(*weights)))
+    if len(far) > 2 * z.shape[1]:
+        return with_component(base, far, len(far) / len(z))
+    return base
 
 
 def around_particles(base: StudentMixture, z: np.ndarray) -> StudentMixture:

@@ -19,6 +19,7 @@ import numpy as np
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
+from nestedvi.densities.low_rank import FULL_DIM
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.errors import DensityError
 from nestedvi.fitting.importance import for_moves
@@ -157,9 +158,16 @@ def _look(keys: Sequence[Key], request: Request, stages: Stages) -> _Look:
 
 
 def _rough_base(dim: int, quick: QuickBase) -> AbstractSampleable:
-    """Where the thorough way starts: as wide as a search begins, and half of the draws around the
-    modes, where some are known.
+    """Where the thorough way starts: as wide as a search begins, and as many draws around the
+    modes, where some are known. Where a Gaussian was fitted that looks further around, it is that,
+    with the modes where there are several.
     """
-    if quick.trial is None:
-        return ScaleMixture(dim)
-    return Mixture((for_moves(quick.trial.base), ScaleMixture(dim)), jnp.zeros(2))
+    trial = quick.trial
+    parts: list[AbstractSampleable] = []
+    if quick.gaussian is not None:
+        parts.append(for_moves(quick.gaussian.as_mixture(jnp.result_type(float))))
+    if trial is not None and (not parts or len(trial.base.means) > 1):
+        parts.append(for_moves(trial.base))
+    if not parts or dim <= FULL_DIM:
+        parts.append(ScaleMixture(dim))
+    return parts[0] if len(parts) == 1 else Mixture(parts, jnp.zeros(len(parts)))

@@ -16,11 +16,8 @@ from jaxtyping import Float
 from nestedvi._types import Key
 from nestedvi.densities.affine import Pullback
 from nestedvi.densities.base import AbstractSampleable
-from nestedvi.densities.low_rank import FULL_DIM
-from nestedvi.densities.mixtures import Mixture, StudentMixture
+from nestedvi.densities.mixtures import Mixture
 from nestedvi.fitting.base import refit_base
-from nestedvi.fitting.importance import for_moves
-from nestedvi.fitting.richer import around_particles, low_rank_around_particles
 from nestedvi.inference.answer import (
     Answer,
     Cost,
@@ -30,6 +27,7 @@ from nestedvi.inference.answer import (
     unfinished,
 )
 from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
+from nestedvi.inference.plain import PlainBases, held_out
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.tempered_smc import answer_from_followed
 from nestedvi.particles.weights import normalise
@@ -48,8 +46,6 @@ _ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS, picks=2)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.
 _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
-# Particles are held out in runs of neighbours: after systematic resampling those share ancestors.
-_FAMILY, _FOLDS = 20, 7
 # A flexible base has parameters for every pair of coordinates: beyond this dimension particles
 # cannot feed it. Then so many rounds of a plain one.
 _FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
@@ -125,26 +121,32 @@ def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) 
     spent = _Spent(start.quick.gradients / num, start.quick.values / num)
     if start.pilot is not None:
         spent = spent.add(start.pilot, start.pilot.z.shape[0] / num)
+    is_plain, plain = request.dim > _FLEXIBLE_DIM, PlainBases(start.quick)
     shares: dict[str, Any] = {
         "num_particles": num,
         "piece": request.piece,
         "mesh": request.mesh,
+        "move": plain.move(request.dim),
     }
     stages.begin("tempering")
     first = partial(tempering, keys[0], base, target, _FIRST, **shares)
     run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
-    data, is_plain = [_rows(run)], request.dim > _FLEXIBLE_DIM
+    data = [_rows(run)]
     for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
         stages.begin(f"fit {r + 1}")
         # A base of particles that are rough is no place to go on from.
         goes_on = r > 1 and run.base_share > _SOUND
         before = base if goes_on and isinstance(base, Mixture) else None
-        fit: Callable[[], AbstractSampleable] = partial(_refit, keys[2 * r + 1], data, wide, before)
+        fit: Callable[[], AbstractSampleable | None]
+        fit = partial(_refit, keys[2 * r + 1], data, wide, before)
         if is_plain:
-            fit = partial(_plain_base, start.quick, data)
-        base = request.keep(f"fit {r + 1}", fit)
+            fit = partial(plain.better, keys[2 * r + 1], base, data)
+        fitted = request.keep(f"fit {r + 1}", fit)
+        if fitted is None:
+            break
+        base = fitted
         stages.begin(f"run {r + 1}")
         again = partial(tempering, keys[2 * r + 2], base, target, _ROUND, **shares)
         run = request.keep(f"run {r + 1}", partial(again, step_size=run.step_size))
@@ -173,30 +175,12 @@ def _refit(
     numbers stay the same.
     """
     z = np.concatenate([history[i :: len(data)] for i, history in enumerate(data)])
-    family = min(_FAMILY, -(-z.shape[1] // _FOLDS))
-    held = (np.arange(z.shape[1]) // family) % _FOLDS == 0
+    held = held_out(z.shape[1])
 
     def rows(pick):
         return jnp.asarray(z[:, np.flatnonzero(pick)].reshape(-1, z.shape[2]))
 
     return refit_base(key, rows(~held), rows(held), wide=wide, before=before)
-
-
-def _plain_base(
-    quick: QuickBase, data: list[Float[np.ndarray, "moves particles dim"]]
-) -> AbstractSampleable:
-    """The mixture at the modes, or one Gaussian, with means and covariances of the last runs'
-    particles.
-    """
-    z = np.concatenate(data).swapaxes(0, 1).reshape(-1, data[-1].shape[2])
-    if quick.trial is None or not isinstance(quick.trial.base, StudentMixture):
-        spread = np.diag(z.std(axis=0, dtype=np.float64))
-        base = StudentMixture(z.mean(axis=0)[None], spread[None], np.zeros(1))
-    else:
-        base = quick.trial.base
-    if z.shape[1] > FULL_DIM:
-        return low_rank_around_particles(base, z)
-    return for_moves(around_particles(base, z))
 
 
 def _beyond_draws(run: Tempering) -> float:

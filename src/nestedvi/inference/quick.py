@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jax.sharding import Mesh
 from jaxtyping import Array
 
@@ -30,8 +28,15 @@ from nestedvi.fitting.importance import (
     refit,
     weigh,
 )
-from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, Modes, find_modes, search_modes
-from nestedvi.fitting.richer import defended, richer_base, with_component
+from nestedvi.fitting.modes import MOST_MODES, NUM_STARTS, find_modes, search_modes
+from nestedvi.fitting.richer import (
+    defended,
+    richer_base,
+    uncovered,
+    with_component,
+    with_particles,
+)
+from nestedvi.fitting.variational import Gaussian, fit_variational
 from nestedvi.inference.answer import Answer, Cost, Trace, weight_curve
 from nestedvi.particles.weights import (
     beyond_largest,
@@ -62,8 +67,6 @@ _GOOD = 0.6
 _UNCOVERED = 0.01
 # A mode with this share of the mass, by Laplace's approximation, must be covered.
 _MATTERS = 0.01
-# More particles than this share that no mode explains are another part of the mass.
-_UNEXPLAINED = 0.05
 _REPAIRS = 4
 # Of a mixture that keeps this share, one of more components is tried: so many, or twice as many.
 _LEAST, _RICHER = 0.01, 4
@@ -82,8 +85,9 @@ _STDERR, _MOST_CALLS, _MOST_DRAWS = 0.003, 8, 65_536
 
 class QuickBase(NamedTuple):
     """A base with the trial that judged it, whether that is good enough, what was spent, Laplace's
-    approximation of the log mass of all modes, and the share of the pilot's particles that speaks
-    of mass which draws do not reach; `trial` is None where no mode was found.
+    approximation of the log mass of all modes, the share of the pilot's particles that speaks of
+    mass which draws do not reach, and a Gaussian from gradients and Hessians where it was fitted;
+    `trial` is None where no mode was found.
     """
 
     trial: Trial | None
@@ -92,6 +96,7 @@ class QuickBase(NamedTuple):
     values: int
     log_mass: float = -np.inf
     unreached: float = 0.0
+    gaussian: Gaussian | None = None
 
 
 def num_draws(dim: int) -> int:
@@ -109,6 +114,7 @@ class _Search:
         self.particles = None if pilot is None else np.asarray(pilot.z, np.float64)
         self.modes = search_modes(self.rng, target, dim, self.particles)
         self.gradients, self.values = self.modes.gradients, 0
+        self.gaussian: Gaussian | None = None
 
     def mixture(self, keys: Sequence[Key]) -> Trial:
         """A mixture at the modes. Particles of the pilot that it does not cover lead to modes that
@@ -117,7 +123,7 @@ class _Search:
         dtype, particles = jnp.result_type(float), self.particles
         base = base_at_modes(self.modes, dtype)
         if particles is not None:
-            base = _with_particles(base, self.modes, self.target, particles)
+            base = with_particles(base, self.modes, self.target, particles)
         for k in keys:
             trial = self.fit(k, base)
             missed = self.missed(trial)
@@ -152,6 +158,15 @@ class _Search:
             self.values += num
             yield self.fit(keys[1], base)
 
+    def variational(self, keys: Sequence[Key]) -> Iterator[Trial]:
+        """In many dimensions, where no pilot ran, a Gaussian that does not come from a mode."""
+        if self.pilot is None:
+            starts = np.stack([np.zeros(self.dim), self.modes.z[0]])
+            self.gaussian = found = fit_variational(keys[0], self.target, starts)
+            if found is not None:
+                self.gradients += found.gradients
+                yield self.fit(keys[1], found.as_mixture(jnp.result_type(float)))
+
     def fit(self, key: Key, base: Base) -> Trial:
         trial = fit_base(key, base, self.target, num=num_draws(self.dim), good=_GOOD)
         self.values += trial.draws
@@ -161,14 +176,14 @@ class _Search:
         """The pilot's particles where the base has far less than its due."""
         if self.particles is None:
             return np.empty((0, self.dim))
-        return _uncovered(trial.base, self.target, self.particles, trial.log_Z_hat + SHORT)
+        return uncovered(trial.base, self.target, self.particles, trial.log_Z_hat + SHORT)
 
     def misses_a_mode(self, trial: Trial) -> bool:
         """Whether the base has far less than its due at the top of a mode that has mass."""
         modes = self.modes
         matter = modes.curved & (modes.log_mass > modes.total_log_mass + np.log(_MATTERS))
         tops = modes.z[matter]
-        return bool(len(_uncovered(trial.base, self.target, tops, trial.log_Z_hat + SHORT)))
+        return bool(len(uncovered(trial.base, self.target, tops, trial.log_Z_hat + SHORT)))
 
     def accepts(self, trial: Trial) -> bool:
         """Whether the draws' weights and the pilot have nothing against it."""
@@ -201,7 +216,8 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
         return QuickBase(None, False, at.gradients, 0)
     trial = at.mixture(keys[len(_FREEDOMS) :])
     accepted = at.accepts(trial)
-    others = chain(at.products(keys), at.richer((key_richer, key_fit), trial))
+    last = (key_richer, key_fit)
+    others = chain(at.variational(last), at.products(keys), at.richer(last, trial))
     for other in () if accepted else others:
         if accepted := at.accepts(other):
             trial = other
@@ -209,7 +225,8 @@ def quick_base(key: Key, target: Pullback, dim: int, pilot: Tempering | None) ->
     unreached = 0.0
     if accepted and at.particles is not None:
         unreached = _excess(len(at.missed(trial)), at.particles, trial)
-    return QuickBase(trial, accepted, at.gradients, at.values, at.modes.total_log_mass, unreached)
+    spent = (at.gradients, at.values)
+    return QuickBase(trial, accepted, *spent, at.modes.total_log_mass, unreached, at.gaussian)
 
 
 def _is_even(pilot: Tempering | None) -> bool:
@@ -230,32 +247,6 @@ def _excess(num: int, particles: np.ndarray, trial: Trial, errors: float = 1) ->
     """
     expected = len(particles) * trial.short
     return max(0.0, num - expected - errors * expected**0.5) / len(particles)
-
-
-def _uncovered(base: Base, target: Pullback, z: np.ndarray, threshold: float) -> np.ndarray:
-    """The particles whose log ratio is above the threshold: the base has too little there."""
-    if not len(z):
-        return z
-    return z[weigh(base, target, z.astype(base.means.dtype)) > threshold]
-
-
-def _with_particles(
-    base: StudentMixture, modes: Modes, target: Pullback, z: np.ndarray
-) -> StudentMixture:
-    """A base at the modes, mended by the pilot's particles. Modes are not means: where the modes
-    explain the particles, those say where the mass around each is. Where they do not (a slab around
-    a spike), the particles get a component of their own.
-    """
-    log_mass = modes.log_mass.max() + np.log(np.exp(modes.log_mass - modes.log_mass.max()).sum())
-    far = _uncovered(base, target, z, log_mass + SHORT + 2 * z.shape[1] ** 0.5)
-    if len(far) <= _UNEXPLAINED * len(z):
-        refined = refit(base, z, np.zeros(len(z)))
-        # A pilot may have missed modes that climbs found: half of the draws go where those say.
-        weights = [scipy.special.log_softmax(np.asarray(b.log_weights)) for b in (base, refined)]
-        return eqx.tree_at(lambda b: b.log_weights, refined, jnp.asarray(np.logaddexp(*weights)))
-    if len(far) > 2 * z.shape[1]:
-        return with_component(base, far, len(far) / len(z))
-    return base
 
 
 def _agrees(trial: Trial, pilot: Tempering, target: Pullback) -> bool:

@@ -106,15 +106,18 @@ class AbstractMove(eqx.Module):
 
 
 class HamiltonianMove(AbstractMove):
-    """A Hamiltonian trajectory of `leaps` leapfrog steps in the metric of the particles' bulk: a
-    diagonal and a few directions in many dimensions.
+    """A Hamiltonian trajectory of `leaps` leapfrog steps in the metric of the particles' bulk (a
+    diagonal and a few directions in many dimensions), or of a root that is known.
     """
 
     leaps: int = eqx.field(static=True, default=10)
+    known: LowRankRoot | None = None
 
     acceptance: ClassVar[float] = 0.8
 
     def root(self, z: Particles) -> Root:
+        if self.known is not None:
+            return self.known
         return bulk_root(z) if z.shape[1] <= FULL_DIM else low_rank_bulk_root(z)
 
     def noise(self, rng: Rng, num: int, dim: int, dtype: Any) -> PyTree:
