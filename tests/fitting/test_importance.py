@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 import nestedvi as nvi
 from nestedvi.densities.mixtures import StudentMixture
@@ -17,8 +16,6 @@ from nestedvi.fitting.importance import (
     draw_many_weighted,
     draw_weighted,
     fit_base,
-    for_moves,
-    in_powers_of_two,
     products_at_modes,
     refit,
     weigh,
@@ -132,6 +129,18 @@ def test_a_base_that_misses_a_mode_is_not_the_best():
     assert _best([trial(0.3, 0.0), trial(0.99, -0.05)], 1000).share == 0.99
 
 
+@pytest.mark.parametrize(("least", "rounds"), [(0.0, 3), (0.01, 2)])
+def test_a_hopeless_fit_ends_early(least, rounds):
+    """Coordinates that depend on each other as no product does keep next to nothing, in as many
+    rounds as are given to them.
+    """
+    target = nvi.Density(lambda z: -0.5 * jnp.sum(z**2) - 5e5 * jnp.sum((z[1:] - z[:-1]) ** 2))
+    base = StudentProducts(jnp.zeros((1, 4)), jnp.ones((1, 4)), jnp.zeros(1), freedom=4)
+    trial = fit_base(jax.random.key(0), base, target, num=500, good=0.6, least=least)
+    assert trial.share < 0.01 and trial.draws >= 500 * rounds
+    assert (trial.draws == 1000) == (least > 0)
+
+
 def test_a_component_without_draws_keeps_its_place(x64):
     """All draws are of the first component; the second sees only its own faint tails at them."""
     means, roots = jnp.array([[0.0] * 8, [4.2] * 8]), jnp.stack([jnp.eye(8), 0.3 * jnp.eye(8)])
@@ -156,42 +165,6 @@ def test_no_mass_can_be_multiplied_by_zero():
         target = nvi.Density(lambda z, x=nothing: jnp.where(z[0] > 0, 0.0, x))
         ratio = weigh(base, target, np.array([[-1.0], [1.0]], np.float32))
         assert 0 * ratio[0] == 0 and ratio[0] < -1e29 and abs(ratio[1]) < 10
-
-
-@pytest.mark.parametrize("components, dim, padded", [(5, 2, 8), (9, 2, 16), (3, 65, 4), (1, 65, 1)])
-def test_components_are_a_power_of_two_of_the_same_density(components, dim, padded, x64):
-    rng = np.random.default_rng(0)
-    means, weights = rng.normal(size=(components, dim)), rng.normal(size=components)
-    roots = np.tril(rng.normal(size=(components, dim, dim))) + 3 * np.eye(dim)
-    scales, z = np.exp(rng.normal(size=(components, dim))), rng.normal(size=(4, dim))
-    for base in (
-        StudentMixture(means, roots, weights, tails=0.9, freedom=2),
-        StudentProducts(means, scales, weights, freedom=4),
-    ):
-        same = in_powers_of_two(base)
-        assert len(same.means) == len(same.log_weights) == padded
-        np.testing.assert_allclose(same.log_prob_many(z), base.log_prob_many(z), rtol=1e-10)
-
-
-def test_a_base_for_moves_costs_no_square_of_many_dimensions(x64):
-    """In 250 of them: light tails, the same place, and the same covariance where that has few
-    directions; in few dimensions it is the same density.
-    """
-    rng, dim = np.random.default_rng(6), 250
-    scales = np.exp(rng.normal(size=dim))
-    covariance = np.diag(scales**2) + 9.0 * np.outer(scales, scales)
-    root = np.linalg.cholesky(covariance)
-    base = StudentMixture(jnp.ones((1, dim)), jnp.asarray(root)[None], jnp.zeros(1))
-    light = for_moves(base)
-    assert all(x.size <= 32 * dim for x in jax.tree.leaves(light))
-    z = 1.0 + rng.normal(size=(5, dim)) @ root.T
-    expected = stats.multivariate_normal(np.ones(dim), covariance).logpdf(z)
-    np.testing.assert_allclose(light.log_prob_many(z), expected, rtol=1e-6)
-    small = StudentMixture(jnp.ones((1, 2)), jnp.asarray(ROOT)[None], jnp.zeros(1))
-    few = rng.normal(size=(5, 2))
-    np.testing.assert_allclose(
-        for_moves(small).log_prob_many(few), small.log_prob_many(few), rtol=1e-10
-    )
 
 
 def test_an_accelerator_draws_and_weights_at_once(monkeypatch, x64):

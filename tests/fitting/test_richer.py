@@ -13,6 +13,8 @@ from nestedvi.fitting.importance import SHORT, draw_weighted, fit_base
 from nestedvi.fitting.richer import (
     around_particles,
     defended,
+    for_moves,
+    in_powers_of_two,
     richer_base,
     uncovered,
     with_component,
@@ -139,3 +141,41 @@ def test_a_base_that_needs_no_defence_keeps_its_density_in_the_same_program():
     np.testing.assert_allclose(one_by_one, expected, rtol=1e-4)
     assert np.abs(some.log_prob_many(z) - expected).max() > 0.01
     assert none.sample_many(jax.random.key(0), 100).shape == (100, 2)
+
+
+@pytest.mark.parametrize("components, dim, padded", [(5, 2, 8), (9, 2, 16), (3, 65, 4), (1, 65, 1)])
+def test_components_are_a_power_of_two_of_the_same_density(components, dim, padded, x64):
+    rng = np.random.default_rng(0)
+    means, weights = rng.normal(size=(components, dim)), rng.normal(size=components)
+    roots = np.tril(rng.normal(size=(components, dim, dim))) + 3 * np.eye(dim)
+    scales, z = np.exp(rng.normal(size=(components, dim))), rng.normal(size=(4, dim))
+    for base in (
+        StudentMixture(means, roots, weights, tails=0.9, freedom=2),
+        StudentProducts(means, scales, weights, freedom=4),
+    ):
+        same = in_powers_of_two(base)
+        assert len(same.means) == len(same.log_weights) == padded
+        np.testing.assert_allclose(same.log_prob_many(z), base.log_prob_many(z), rtol=1e-10)
+
+
+def test_a_base_for_moves_costs_no_square_of_many_dimensions(x64):
+    """In 250 of them: light tails, the same place, and the same covariance where that has few
+    directions; in few dimensions it is the same density.
+    """
+    rng, dim = np.random.default_rng(6), 250
+    scales = np.exp(rng.normal(size=dim))
+    covariance = np.diag(scales**2) + 9.0 * np.outer(scales, scales)
+    root = np.linalg.cholesky(covariance)
+    base = StudentMixture(jnp.ones((1, dim)), jnp.asarray(root)[None], jnp.zeros(1))
+    light = for_moves(base)
+    assert all(x.size <= 32 * dim for x in jax.tree.leaves(light))
+    z = 1.0 + rng.normal(size=(5, dim)) @ root.T
+    expected = stats.multivariate_normal(np.ones(dim), covariance).logpdf(z)
+    np.testing.assert_allclose(light.log_prob_many(z), expected, rtol=1e-6)
+    small = StudentMixture(
+        jnp.ones((1, 2)), jnp.asarray([[1.0, 0.0], [0.6, 0.8]])[None], jnp.zeros(1)
+    )
+    few = rng.normal(size=(5, 2))
+    np.testing.assert_allclose(
+        for_moves(small).log_prob_many(few), small.log_prob_many(few), rtol=1e-10
+    )

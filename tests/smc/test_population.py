@@ -8,6 +8,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities import LowRankRoot
 from nestedvi.densities.base import Density
+from nestedvi.fitting.importance import NO_MASS, draw_weighted
 from nestedvi.smc.moves import RandomWalkMove, SliceMove
 from nestedvi.smc.nested_sampling import log_above
 from nestedvi.smc.population import HamiltonianMove, Population
@@ -98,6 +99,37 @@ def test_many_moves_in_one_call_are_as_many_calls(monkeypatch, count):
     assert abs(sizes[0] / 0.4 - 1) > 0.01
     np.testing.assert_allclose(together.z, one_by_one.z, rtol=1e-4, atol=1e-5)
     assert together.stuck == one_by_one.stuck and together.counted == count
+    # In the precision of the program, where the host has another.
+    np.testing.assert_allclose(together.log_ratio, one_by_one.log_ratio, rtol=1e-4, atol=1e-4)
+    assert together.log_ratio.dtype == np.float64
+
+
+def test_a_ratio_that_is_no_number_is_no_mass_in_one_call_too(monkeypatch):
+    """Particles where the target is NaN stay there, refused, and weigh nothing."""
+    target = Density(lambda z: jnp.where(z[0] > 0, jnp.nan, -0.5 * jnp.sum(z**2)))
+    now = Population(BASE, target, RandomWalkMove(2), 60, log_tempered)
+    now.draw(KEY, 60, 1, 1)
+    now.z = np.where(np.arange(60)[:, None] == 0, 1e3, -1.0).astype(now.z.dtype)
+    monkeypatch.setattr("nestedvi.smc.population.is_on_host", lambda: False)
+    now.step(np.random.default_rng(3), 0.5, 1, 1e-3, np.eye(2), 1.0)
+    assert now.log_ratio[0] == NO_MASS and now.log_ratio[1] > -100
+
+
+@pytest.mark.parametrize(("draws", "in_one_call"), [(1, False), (16, True)])
+def test_many_draws_are_weighted_in_one_call(monkeypatch, draws, in_one_call):
+    """As on an accelerator: they come to the host for the sampler's own arithmetic."""
+    asked = []
+
+    def draw(*given):
+        asked.append(given)
+        z, log_ratio = draw_weighted(*given)
+        return jnp.asarray(z), log_ratio
+
+    monkeypatch.setattr("nestedvi.smc.population.draw_many_weighted", draw)
+    now = Population(BASE, BASE, RandomWalkMove(2), 60, log_tempered)
+    now.draw(KEY, 60, 1, draws)
+    assert len(asked) == in_one_call and isinstance(now.z, np.ndarray)
+    assert now.z.shape == (60 * draws, 2) and now.log_w.shape == (1, 60 * draws)
 
 
 def test_a_batch_without_mass_stays_without():

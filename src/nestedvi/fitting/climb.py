@@ -9,6 +9,7 @@ The first round of a climb evaluates the density where it starts. A climb of tha
 values and gradients are asked for, so that one program serves both.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -138,8 +139,12 @@ def climb(
 
 def _climb_piece(density: AbstractDensity, starts: np.ndarray, num: int, rounds: int) -> Climbed:
     """Of the first `num`; the others are there to fill the piece."""
-    # Where the density is, so that calls later on are of the same kind as the first.
-    now = jax.device_put(_begin(starts, num), default_device())
+    dtype = np.dtype(jnp.result_type(float))
+    now = _begin(starts.shape, dtype, default_device())._replace(
+        **jax.device_put(
+            {"z": starts.astype(dtype), "running": np.arange(len(starts)) < num}, default_device()
+        )
+    )
     for done in range(0, 1 + rounds, _CALL):
         now = _go_on(density, now, jnp.int32(min(_CALL, 1 + rounds - done)))
         if not np.any(now.running):
@@ -148,25 +153,27 @@ def _climb_piece(density: AbstractDensity, starts: np.ndarray, num: int, rounds:
     return Climbed(z, log_gamma, slope, np.asarray(now.at_top), int(now.gradients))
 
 
-def _begin(starts: np.ndarray, num: int) -> _Climbs:
-    """Before the first round: nothing to try but the place itself."""
-    dtype = jnp.result_type(float)
-    (count, dim), zero = starts.shape, np.zeros(starts.shape, dtype)
-    many = np.zeros((_MEMORY, count, dim), dtype)
+@lru_cache(maxsize=8)
+def _begin(shape: tuple[int, int], dtype: np.dtype, device: Any) -> _Climbs:
+    """Before the first round: nothing to try but the place itself. Where the density is, so that
+    calls later on are of the same kind as the first.
+    """
+    count, zero = shape[0], np.zeros(shape, dtype)
+    many = np.zeros((_MEMORY, *shape), dtype)
     state: Any = {
-        "z": starts.astype(dtype),
+        "z": zero,
         "value": np.full(count, -np.inf, dtype),
         "slope": zero,
         "direction": zero,
         "size": np.ones(count, dtype),
         "memory": _Memory(many, many, many[..., 0]),  # type: ignore[arg-type]
-        "running": np.arange(count) < num,
+        "running": np.zeros(count, bool),
         "at_top": np.zeros(count, bool),
         "calm": np.zeros(count, np.int32),
         "gradients": np.int32(0),
         "rounds": np.int32(0),
     }
-    return _Climbs(**state)
+    return jax.device_put(_Climbs(**state), device)
 
 
 @compiled_soon

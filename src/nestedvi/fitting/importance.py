@@ -6,9 +6,8 @@ draws, and fits means, covariances and weights of the components to them. Nothin
 the modes came from.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +15,11 @@ import scipy.special
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from nestedvi._types import Key
+from nestedvi._types import Key, Scalar
 from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import covariance_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
-from nestedvi.densities.low_rank import FULL_DIM, LowRankNormal, low_rank_of
-from nestedvi.densities.mixtures import Mixture, StudentMixture, log_radial, squares_on_host
+from nestedvi.densities.mixtures import StudentMixture, log_radial, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.modes import Modes
 from nestedvi.host import arrays_on_host, is_on_host, logsumexp, softmax
@@ -33,13 +31,12 @@ __all__ = [
     "SHORT",
     "Base",
     "Trial",
+    "as_number",
     "base_at_modes",
     "draw_many_weighted",
     "draw_weighted",
     "fit_base",
-    "for_moves",
-    "in_powers_of_two",
-    "in_precision_at_hand",
+    "log_ratio_at",
     "products_at_modes",
     "refit",
     "weigh",
@@ -48,7 +45,6 @@ __all__ = [
 # A log weight of zero mass as a number that can be multiplied with β = 0.
 NO_MASS = -1e30
 Base = StudentMixture | StudentProducts
-T = TypeVar("T")
 
 SHORT = 3.0
 # A mode whose share of the mass is below e to minus this is left out.
@@ -58,8 +54,6 @@ _TRUST = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 _ROUNDS = 6
 # A component that fewer draws stand for keeps its shape.
 _FEWEST = 20.0
-# A base has so many components at the least, up to this dimension.
-_COMPONENTS, _SMALL_DIM = 8, 64
 # Shares and degrees of freedom of tails that a fit chooses from.
 _TAILS = ((0.3, 5), (0.9, 5), (0.9, 2), (0.9, 1))
 
@@ -71,10 +65,19 @@ def weigh(
     mesh: Mesh | None = None,
 ) -> np.ndarray:
     """log γ(z) − log q_1(z) for the normalised base, on the host; a NaN is no mass."""
-    return _as_number(log_values(target, z, mesh) - base.log_prob_many(z))
+    return as_number(log_values(target, z, mesh) - base.log_prob_many(z))
 
 
-def _as_number(log_ratio: np.ndarray) -> np.ndarray:
+def log_ratio_at(
+    base: AbstractSampleable, target: AbstractDensity, z: Float[Array, " dim"]
+) -> Scalar:
+    """The same for one draw, in a program."""
+    return target.log_gamma(z) - base.log_gamma(z) + base.log_Z
+
+
+def as_number(log_ratio: np.ndarray) -> np.ndarray:
+    """Log ratios of a program, a NaN as no mass."""
+    log_ratio = log_ratio.astype(np.float64)
     return np.where(np.isnan(log_ratio), NO_MASS, np.clip(log_ratio, NO_MASS, -NO_MASS))
 
 
@@ -87,7 +90,7 @@ def draw_many_weighted(
     if mesh is not None or is_on_host():
         return draw_weighted(key, base, target, num, mesh)
     z, log_ratio = _draw_weighted(key, base, target, num)
-    return z, _as_number(np.asarray(log_ratio, np.float64))
+    return z, as_number(np.asarray(log_ratio))
 
 
 @compiled_soon
@@ -98,7 +101,7 @@ def _draw_weighted(
 
     def one(key: Key) -> tuple[Array, Array]:
         z = base.sample(key)
-        return z, target.log_gamma(z) - base.log_gamma(z) + base.log_Z
+        return z, log_ratio_at(base, target, z)
 
     return jax.vmap(one)(jax.random.split(key, num))
 
@@ -156,41 +159,6 @@ def _arrays(dtype: Any, *arrays: np.ndarray) -> list[Array]:
     """Of a base that the host draws from and scores."""
     with arrays_on_host():
         return [jnp.asarray(x, dtype) for x in arrays]
-
-
-def in_powers_of_two(base: Base) -> Base:
-    """The same density with a number of components that is a power of two, eight or more where they
-    are small, the first one as often as it takes: programs are compiled for a number of components,
-    and the next base of as many modes, or nearly, finds them.
-    """
-    num, dim = base.means.shape
-    least = _COMPONENTS if dim <= _SMALL_DIM else 1
-    more = max(least, 1 << (num - 1).bit_length()) - num
-    rows = np.append(np.arange(num), np.zeros(more, int))
-    log_weights = np.asarray(base.log_weights)[rows]
-    log_weights[rows == 0] -= np.log1p(more)
-    parts = jax.tree.map(lambda x: np.asarray(x)[rows] if x.ndim else x, base)
-    return eqx.tree_at(lambda b: b.log_weights, parts, log_weights)
-
-
-def for_moves(base: Base) -> AbstractSampleable:
-    """Much the same density for a program that evaluates it at every step of many particles. In
-    many dimensions a full covariance would cost more there than the target does: components have
-    light tails then, and widths and a few directions of their own.
-    """
-    ready: AbstractSampleable = in_powers_of_two(base)
-    if isinstance(base, StudentMixture) and base.means.shape[1] > FULL_DIM:
-        places = (np.asarray(x, np.float64) for x in (base.means, base.roots))
-        parts = [LowRankNormal(mean, low_rank_of(root)) for mean, root in zip(*places, strict=True)]
-        ready = Mixture(parts, np.asarray(base.log_weights))
-    return in_precision_at_hand(ready)
-
-
-def in_precision_at_hand(base: T) -> T:
-    """With the numbers of the host as arrays of programs."""
-    numbers, rest = eqx.partition(base, eqx.is_inexact_array_like)
-    numbers = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), numbers)
-    return eqx.combine(numbers, rest)
 
 
 def _moments(z: np.ndarray, w_bar: np.ndarray, pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -313,9 +281,11 @@ def _fit_of_tails(
     return float(w_bar @ logsumexp(log_weights + radial))
 
 
-def fit_base(key: Key, base: Base, target: AbstractDensity, *, num: int, good: float) -> Trial:
-    """Rounds of `num` draws until importance sampling keeps a share `good` of them, or a round
-    brings little; the best base that was tried.
+def fit_base(
+    key: Key, base: Base, target: AbstractDensity, *, num: int, good: float, least: float = 0.0
+) -> Trial:
+    """Rounds of `num` draws until importance sampling keeps a share `good` of them, a round brings
+    little, or two of them keep less than `least`; the best base that was tried.
     """
     trials: list[Trial] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
@@ -328,7 +298,8 @@ def fit_base(key: Key, base: Base, target: AbstractDensity, *, num: int, good: f
         draws = (len(trials) + 1) * num
         trials.append(Trial(base, log_Z, share, khat(log_ratio), short, draws))
         # The first refit may be as noisy as its few effective draws: judge from the second on.
-        if share > good or (len(trials) > 2 and share < 1.1 * trials[-2].share):
+        is_hopeless = len(trials) == 2 and share < least
+        if share > good or is_hopeless or (len(trials) > 2 and share < 1.1 * trials[-2].share):
             break
         # Draws of every round are properly weighted; those of the first bases are worth little.
         base = refit(base, *(np.concatenate(x) for x in zip(*seen[-3:], strict=True)))

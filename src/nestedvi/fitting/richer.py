@@ -1,9 +1,12 @@
 """A mixture at the modes made richer: more components for a ridge that bends or for particles that
-no mode explains, tails along single coordinates, the shapes that particles have. It looks for no
-mode that is not known.
+no mode explains, tails along single coordinates, the shapes that particles have; and as programs
+take it. It looks for no mode that is not known.
 """
 
+from typing import TypeVar
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -11,14 +14,13 @@ import scipy.special
 from nestedvi._types import Key
 from nestedvi.densities.affine import covariance_root, shrunk_root, whiten
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
-from nestedvi.densities.low_rank import LowRankNormal, low_rank_of, low_rank_root
+from nestedvi.densities.low_rank import FULL_DIM, LowRankNormal, low_rank_of, low_rank_root
 from nestedvi.densities.mixtures import Mixture, StudentMixture, squares_on_host
 from nestedvi.densities.products import StudentProducts
 from nestedvi.fitting.importance import (
     SHORT,
     Base,
     draw_weighted,
-    in_precision_at_hand,
     refit,
     weigh,
 )
@@ -29,6 +31,9 @@ from nestedvi.randomness import generator, split_on_host
 __all__ = [
     "around_particles",
     "defended",
+    "for_moves",
+    "in_powers_of_two",
+    "in_precision_at_hand",
     "low_rank_around_particles",
     "richer_base",
     "uncovered",
@@ -36,6 +41,9 @@ __all__ = [
     "with_particles",
 ]
 
+T = TypeVar("T")
+# A base has so many components at the least, up to this dimension.
+_COMPONENTS, _SMALL_DIM = 8, 64
 # Draws that are picked by weight, for centres; rounds that move those; steps of expectation
 # maximisation before the base is drawn from.
 _PICKS, _ROUNDS, _STEPS = 4000, 15, 4
@@ -146,6 +154,41 @@ def low_rank_around_particles(base: StudentMixture, z: np.ndarray) -> Mixture:
     groups, places = _nearest(base, z), (np.asarray(x) for x in (base.means, base.roots))
     parts = [part(*one) for one in zip(groups, *places, strict=True)]
     return in_precision_at_hand(Mixture(parts, _log_sizes(groups)))
+
+
+def in_powers_of_two(base: Base) -> Base:
+    """The same density with a number of components that is a power of two, eight or more where they
+    are small, the first one as often as it takes: programs are compiled for a number of components,
+    and the next base of as many modes, or nearly, finds them.
+    """
+    num, dim = base.means.shape
+    least = _COMPONENTS if dim <= _SMALL_DIM else 1
+    more = max(least, 1 << (num - 1).bit_length()) - num
+    rows = np.append(np.arange(num), np.zeros(more, int))
+    log_weights = np.asarray(base.log_weights)[rows]
+    log_weights[rows == 0] -= np.log1p(more)
+    parts = jax.tree.map(lambda x: np.asarray(x)[rows] if x.ndim else x, base)
+    return eqx.tree_at(lambda b: b.log_weights, parts, log_weights)
+
+
+def for_moves(base: Base) -> AbstractSampleable:
+    """Much the same density for a program that evaluates it at every step of many particles. In
+    many dimensions a full covariance would cost more there than the target does: components have
+    light tails then, and widths and a few directions of their own.
+    """
+    ready: AbstractSampleable = in_powers_of_two(base)
+    if isinstance(base, StudentMixture) and base.means.shape[1] > FULL_DIM:
+        places = (np.asarray(x, np.float64) for x in (base.means, base.roots))
+        parts = [LowRankNormal(mean, low_rank_of(root)) for mean, root in zip(*places, strict=True)]
+        ready = Mixture(parts, np.asarray(base.log_weights))
+    return in_precision_at_hand(ready)
+
+
+def in_precision_at_hand(base: T) -> T:
+    """With the numbers of the host as arrays of programs."""
+    numbers, rest = eqx.partition(base, eqx.is_inexact_array_like)
+    numbers = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.result_type(float)), numbers)
+    return eqx.combine(numbers, rest)
 
 
 def _nearest(base: StudentMixture, z: np.ndarray) -> list[np.ndarray]:

@@ -23,8 +23,8 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_val
 from nestedvi.densities.given import NormalGiven
 from nestedvi.densities.low_rank import low_rank_of
 from nestedvi.densities.mixtures import StudentMixture
-from nestedvi.fitting.importance import in_precision_at_hand
 from nestedvi.fitting.modes import curvatures, slopes
+from nestedvi.fitting.richer import in_precision_at_hand
 from nestedvi.host import arrays_on_host, on_host
 from nestedvi.randomness import generator, split_on_host
 

@@ -22,7 +22,7 @@ from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
 from nestedvi.errors import DensityError
-from nestedvi.fitting.importance import for_moves
+from nestedvi.fitting.richer import for_moves
 from nestedvi.inference.answer import Answer, Request, RoundingError, exactly
 from nestedvi.inference.flexible import Start, answer_by_rounds
 from nestedvi.inference.quick import QuickBase, answer_by_importance, num_draws, quick_base

@@ -12,9 +12,9 @@ from nestedvi._types import Key
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM, low_rank_of
 from nestedvi.densities.mixtures import StudentMixture
-from nestedvi.fitting.importance import for_moves, refit
+from nestedvi.fitting.importance import refit
 from nestedvi.fitting.mixtures import fit_mixture
-from nestedvi.fitting.richer import around_particles, low_rank_around_particles
+from nestedvi.fitting.richer import around_particles, for_moves, low_rank_around_particles
 from nestedvi.fitting.variational import Gaussian
 from nestedvi.inference.quick import QuickBase
 from nestedvi.smc.population import HamiltonianMove

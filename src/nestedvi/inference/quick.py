@@ -126,6 +126,9 @@ class _Search:
             base = with_particles(base, self.modes, self.target, particles)
         for k in keys:
             trial = self.fit(k, base)
+            if trial.share < _LEAST and not _is_even(self.pilot) and self.pilot is not None:
+                # A neck or a long tail: no mixture will do, whatever it still misses.
+                break
             missed = self.missed(trial)
             if particles is None or len(missed) <= _UNCOVERED * len(particles):
                 break
@@ -147,7 +150,8 @@ class _Search:
     def products(self, keys: Sequence[Key]) -> Iterator[Trial]:
         """Independent coordinates with tails of several weights, at the modes."""
         for k, freedom in zip(keys, _FREEDOMS, strict=False):
-            yield self.fit(k, products_at_modes(self.modes, freedom, jnp.result_type(float)))
+            base = products_at_modes(self.modes, freedom, jnp.result_type(float))
+            yield self.fit(k, base, least=_LEAST)
 
     def richer(self, keys: Sequence[Key], trial: Trial) -> Iterator[Trial]:
         """More components than modes, where there is no neck that their draws could miss."""
@@ -167,8 +171,9 @@ class _Search:
                 self.gradients += found.gradients
                 yield self.fit(keys[1], found.as_mixture(jnp.result_type(float)))
 
-    def fit(self, key: Key, base: Base) -> Trial:
-        trial = fit_base(key, base, self.target, num=num_draws(self.dim), good=_GOOD)
+    def fit(self, key: Key, base: Base, least: float = 0.0) -> Trial:
+        num = num_draws(self.dim)
+        trial = fit_base(key, base, self.target, num=num, good=_GOOD, least=least)
         self.values += trial.draws
         return trial
 

@@ -20,7 +20,7 @@ from nestedvi.densities.affine import Affine, Pullback, whiten
 from nestedvi.densities.base import AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM
 from nestedvi.densities.mixtures import Mixture, ScaleMixture
-from nestedvi.fitting.importance import base_at_modes, for_moves, products_at_modes
+from nestedvi.fitting.importance import base_at_modes, products_at_modes
 from nestedvi.fitting.modes import (
     MOST_MODES,
     NUM_STARTS,
@@ -29,6 +29,7 @@ from nestedvi.fitting.modes import (
     search_modes,
     slopes,
 )
+from nestedvi.fitting.richer import for_moves
 from nestedvi.inference.answer import (
     Answer,
     Cost,

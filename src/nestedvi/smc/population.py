@@ -26,7 +26,13 @@ from nestedvi.densities.affine import bulk_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable
 from nestedvi.densities.low_rank import FULL_DIM, LowRankRoot, low_rank_bulk_root
 from nestedvi.devices import put, size_of, spread
-from nestedvi.fitting.importance import draw_weighted, weigh
+from nestedvi.fitting.importance import (
+    as_number,
+    draw_many_weighted,
+    draw_weighted,
+    log_ratio_at,
+    weigh,
+)
 from nestedvi.host import is_on_host
 from nestedvi.kernels.hmc import hamiltonian_step, noise_on_host
 from nestedvi.particles.weights import (
@@ -195,17 +201,20 @@ def _move_often(
     tuning: tuple[Scalar, Scalar, Any],
     move: AbstractMove,
     between: Between,
-) -> _Seen:
-    """`count` moves of all particles, with the noise of each on a leading axis."""
+) -> tuple[_Seen, Float[Array, " particles"]]:
+    """`count` moves of all particles, with the noise of each on a leading axis; and the log ratios
+    where they end.
+    """
     beta, rate, root = tuning
-    ready = [one.precomputed() for one in densities]
+    base, target = densities[0].precomputed(), densities[1].precomputed()
 
     def one(i: Scalar, seen: _Seen) -> _Seen:
         pairs = jax.tree.map(lambda x: x[i], noise), seen.z
-        moved = _moved(pairs, ready, (beta, seen.size, root), move, between)
+        moved = _moved(pairs, (base, target), (beta, seen.size, root), move, between)
         return seen.after(moved, rate, move.acceptance, jnp)
 
-    return jax.lax.fori_loop(0, count, one, seen)
+    seen = jax.lax.fori_loop(0, count, one, seen)
+    return seen, jax.vmap(lambda z: log_ratio_at(base, target, z))(seen.z)
 
 
 class Population:
@@ -234,8 +243,9 @@ class Population:
             raise ValueError(
                 f"Batches are of one size: {num} particles do not make {batches} of them."
             )
-        drawn, self.log_ratio = draw_weighted(key, self.base, self.target, draws * num, self.mesh)
-        self.z, self.origin = drawn, np.arange(len(drawn))
+        draw = draw_many_weighted if draws > 1 else draw_weighted
+        drawn, self.log_ratio = draw(key, self.base, self.target, draws * num, self.mesh)
+        self.z, self.origin = np.asarray(drawn), np.arange(len(drawn))
         self.log_w = np.zeros((batches, len(drawn) // batches))
 
     def pick(self, rng: Rng, times: int, num: int) -> Float[np.ndarray, "times num dim"]:
@@ -286,25 +296,31 @@ class Population:
         for done in range(0, count, together):
             if together > 1:
                 now = min(together, count - done)
-                seen = self._move_often(rng, now, seen, fixed)
+                seen, self.log_ratio = self._move_often(rng, now, seen, fixed)
             else:
                 moved = self._move_all(rng, seen, fixed)
                 seen = seen.after(moved, rate, self.move.acceptance, np)
         self.z = seen.z
         self.counted += count
-        self.log_ratio = weigh(self.base, self.target, self.z, self.mesh)
+        if together == 1:
+            self.log_ratio = weigh(self.base, self.target, self.z, self.mesh)
         self.stuck = float(np.mean((seen.tried > 1) & (seen.accepted < _REFUSED * seen.tried)))
         return float(seen.size)
 
-    def _move_often(self, rng: Rng, count: int, seen: _Seen, tuning: Any) -> _Seen:
-        """`count` moves of all in one call, which is compiled for a fixed number of them."""
+    def _move_often(
+        self, rng: Rng, count: int, seen: _Seen, tuning: Any
+    ) -> tuple[_Seen, np.ndarray]:
+        """`count` moves of all in one call, which is compiled for a fixed number of them; and log
+        ratios.
+        """
         num, dim = self.z.shape
         noise = [self.move.noise(rng, num, dim, self.z.dtype) for _ in range(count)]
         noise += (_TOGETHER - count) * [jax.tree.map(np.zeros_like, noise[0])]
         stacked = jax.tree.map(lambda *xs: np.stack(xs), *noise)
         given = jax.device_put((stacked, np.int32(count), seen))
         moved: Any = partial(_move_often, *given)
-        return jax.device_get(moved(self._there, tuning, self.move, self.between))
+        seen, log_ratio = jax.device_get(moved(self._there, tuning, self.move, self.between))
+        return seen, as_number(log_ratio)
 
     def _move_all(self, rng: Rng, seen: _Seen, fixed: Any) -> Moved:
         """One move of all particles, in pieces of one size."""
