@@ -211,6 +211,19 @@ def test_what_was_found_is_repeated():
     np.testing.assert_allclose(seen, list(expected))
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, 3), (1, 1)])
+def test_extra_rounds_may_have_a_number_of_moves_of_their_own(own, expected):
+    """After the last temperature, and only then."""
+    rng = np.random.default_rng(1)
+    guide = Adapting(Plan(0.5, moves=3, extra=2, extra_moves=own), HamiltonianMove(), None)
+    beta, z, counts = 0.0, rng.normal(size=(50, 2)), []
+    while (new := guide.temperature(beta, 5 * rng.normal(size=50))) is not None:
+        beta = new
+        counts.append(guide.tune(beta, z)[0])
+    assert set(counts[:-2]) == {3} and counts[-2:] == [expected] * 2
+    assert set(guide.tuned().moves) == {3}
+
+
 def test_draws_that_serve_come_instead_of_moves():
     """Two rounds of moves less and as many picks where the base is the target; none where it is far
     away.

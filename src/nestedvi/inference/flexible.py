@@ -41,7 +41,7 @@ _BATCHES, _LEVELS = 10, 25
 # Draws from a base cost one value of the density where a move costs eleven gradients, so there are
 # many for each particle.
 _DRAWS = 16
-_FIRST = Plan(ess_share=0.6, moves=3, extra=2, draws=_DRAWS)
+_FIRST = Plan(ess_share=0.6, moves=3, extra=3, extra_moves=2, draws=_DRAWS)
 _ROUND = Plan(ess_share=0.6, moves=2, extra=3, draws=_DRAWS, picks=2)
 # The share of the base's draws that look beyond its particles, round by round: first to find mass,
 # then to be safe.
@@ -51,8 +51,6 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 _FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
 # A base goes on from the one before where importance sampling from that keeps this share.
 _SOUND = 0.3
-# From this share on rounds end where one keeps no more than so many times what the one before kept.
-_FAIR, _GAINS = 0.5, 1.05
 # With this share of the particles beyond all draws from the base its bulk is elsewhere.
 _MOST = 0.5
 
@@ -135,7 +133,7 @@ def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) 
     run = request.keep("tempering", first)
     spent = spent.add(run)
     stages.done(log_Z=run.log_Z_hat)
-    data, share = [_rows(run)], run.base_share
+    data = [_rows(run)]
     for r, wide in enumerate(_WIDE[:_PLAIN_ROUNDS] if is_plain else _WIDE):
         stages.begin(f"fit {r + 1}")
         # A base of particles that are rough is no place to go on from.
@@ -155,10 +153,8 @@ def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) 
         spent = spent.add(run)
         stages.done(log_Z=run.log_Z_hat)
         data = [*data[-1:], _rows(run)] if r > 0 else [_rows(run)]
-        gains = run.base_share > _GAINS * share
-        if r > 0 and (run.base_share > GOOD_BASE or (run.base_share > _FAIR and not gains)):
+        if r > 0 and run.base_share > GOOD_BASE:
             break
-        share = run.base_share
     return _Learned(base, run, spent)
 
 

@@ -50,9 +50,9 @@ _SERVE = 0.4
 class Plan(NamedTuple):
     """How a run goes: the share of the ESS that a temperature keeps, moves at each, rounds of moves
     after the last, draws from the base for each particle that goes on, the number of hottest
-    temperatures with twice the moves (modes that are far apart later are still joined there), and
-    how many of the extra rounds to leave out where the draws serve as well: as many particles are
-    then picked from those."""
+    temperatures with twice the moves (modes that are far apart later are still joined there), how
+    many of the extra rounds to leave out where the draws serve as well: as many particles are then
+    picked from those; and the moves of each extra round, where they are not as many."""
 
     ess_share: float
     moves: int
@@ -60,6 +60,7 @@ class Plan(NamedTuple):
     draws: int = 1
     hot: int = 0
     picks: int = 0
+    extra_moves: int | None = None
 
 
 class Tuned(NamedTuple):
@@ -114,6 +115,8 @@ class Adapting:
     def tune(self, beta: float, z: np.ndarray) -> tuple[int, float, Root]:
         hot = len(self.levels) < self.plan.hot and beta < 1
         count = 2 * self.plan.moves if hot else self.plan.moves
+        if self.rounds_left < self.extra and self.plan.extra_moves is not None:
+            count = self.plan.extra_moves
         root = self.move.root(z.astype(np.float64))
         if self.step_size is None:
             self.step_size = self.move.first_step_size(z.shape[1])
