@@ -63,7 +63,7 @@ def low_rank():
 def given():
     root = LowRankRoot(jnp.array([0.7]), jnp.array([[1.0]]), jnp.array([2.0]))
     part = nvi.DiagonalNormal([0.5], [1.5])
-    return NormalGiven(part, [1], jnp.array([-0.3]), jnp.array([[0.8]]), root)
+    return NormalGiven(part, [1], LowRankNormal(jnp.array([-0.3]), root), jnp.array([[0.8]]))
 
 
 def autoregressive():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nestedvi.densities import LowRankRoot, NormalGiven, StudentMixture
+from nestedvi.densities import LowRankNormal, LowRankRoot, NormalGiven, StudentMixture
 from tests.helpers.draws import check_draws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -21,14 +21,14 @@ def example():
     )
     direction = jnp.asarray([[0.6], [0.8], [0.0]])
     root = LowRankRoot(jnp.asarray([1.0, 2.0, 0.5]), direction, jnp.asarray([3.0]))
-    return NormalGiven(part, [3, 1], jnp.asarray([0.0, 1.0, -1.0]), jnp.asarray(SLOPE), root)
+    return NormalGiven(part, [3, 1], LowRankNormal(jnp.asarray([0.0, 1.0, -1.0]), root), SLOPE)
 
 
 def test_the_density_is_the_product_of_both():
     density = example()
     z = np.random.default_rng(0).normal(size=(9, 5)) * 2
     some, rest = z[:, [3, 1]], z[:, [0, 2, 4]]
-    covariance = density.root.full @ density.root.full.T
+    covariance = density.rest.root.full @ density.rest.root.full.T
     mean = np.array([0.0, 1.0, -1.0]) + some @ SLOPE.T
     normal = stats.multivariate_normal(np.zeros(3), covariance)
     expected = normal.logpdf(rest - mean) + density.part.log_prob_many(some)
@@ -42,7 +42,7 @@ def test_draws_are_of_the_density():
     """A Student t of five degrees has 5/3 of the variance of its scale, and three draws in ten."""
     density, spread = example(), 0.7 + 0.3 * 5 / 3
     some = np.diag(SCALES**2 * spread) + np.outer(MEANS, MEANS)
-    rest = SLOPE @ some @ SLOPE.T + density.root.full @ density.root.full.T
+    rest = SLOPE @ some @ SLOPE.T + density.rest.root.full @ density.rest.root.full.T
     order, covariance = [3, 1, 0, 2, 4], np.empty((5, 5))
     covariance[np.ix_(order, order)] = np.block([[some, some @ SLOPE.T], [SLOPE @ some, rest]])
     mean = np.array([0.0, 0.0, 1.0, 0.0, -1.0])

@@ -21,7 +21,7 @@ from nestedvi.compilation import compiled_soon
 from nestedvi.densities.affine import lower_root
 from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_values
 from nestedvi.densities.given import NormalGiven
-from nestedvi.densities.low_rank import low_rank_of
+from nestedvi.densities.low_rank import LowRankNormal, low_rank_of
 from nestedvi.densities.mixtures import StudentMixture
 from nestedvi.fitting.modes import curvatures, slopes
 from nestedvi.fitting.richer import in_precision_at_hand
@@ -79,9 +79,8 @@ class Gaussian(NamedTuple):
         root = lower_root(np.ones(len(order)), self.root[order])
         slope = root[num:, :num] @ np.linalg.inv(root[:num, :num])
         mean = self.mean[rest] - slope @ self.mean[some]
-        return in_precision_at_hand(
-            NormalGiven(part, some, mean, slope, low_rank_of(root[num:, num:]))
-        )
+        others = LowRankNormal(mean, low_rank_of(root[num:, num:]))
+        return in_precision_at_hand(NormalGiven(part, some, others, slope))
 
     def as_mixture(self, dtype: Any) -> StudentMixture:
         """With tails, for draws that are weighted."""
