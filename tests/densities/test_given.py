@@ -52,6 +52,22 @@ def test_draws_are_of_the_density():
     np.testing.assert_allclose(np.cov(on_host.T), covariance, atol=0.12 * covariance.max())
 
 
+def test_whole_numbers_as_slopes_are_no_whole_draws():
+    rest = example().rest
+    density = NormalGiven(example().part, [0, 4], rest, np.ones((3, 2), int))
+    draws = density.sample_many(jax.random.key(0), 3)
+    assert draws.dtype == np.float64 and np.any(draws % 1 != 0)
+
+
+@pytest.mark.parametrize(
+    ("some", "slope", "expected"),
+    [([1, 1], SLOPE, "different"), ([0, 5], SLOPE, "0 to 4"), ([0, 1], SLOPE.T, "slope of shape")],
+)
+def test_places_and_slopes_that_do_not_fit(some, slope, expected):
+    with pytest.raises(ValueError, match=expected):
+        NormalGiven(example().part, some, example().rest, slope)
+
+
 def test_another_number_of_coordinates_is_an_error():
     with pytest.raises(ValueError, match="NormalGiven"):
         example().log_gamma(jnp.zeros(4))

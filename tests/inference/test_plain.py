@@ -39,7 +39,7 @@ def test_a_plain_base_has_the_particles_moments():
     rng, dim = np.random.default_rng(0), 3
     root = np.linalg.cholesky(np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.3], [0.0, 0.3, 0.5]]))
     runs = [(rng.normal(size=(1, 4000, dim)) @ root.T + 1.0).astype(np.float32) for _ in "ab"]
-    base = PlainBases(quick_at(np.zeros(dim), np.eye(dim))).better(KEY, rough(dim), runs)
+    base = PlainBases(quick_at(np.zeros(dim), np.eye(dim))).better(KEY, rough(dim), runs, 4000)
     assert base.means.dtype == jnp.float32
     np.testing.assert_allclose(base.means[0], 1.0, atol=5 * 1.5 / np.sqrt(8000))
     np.testing.assert_allclose(base.roots[0] @ base.roots[0].T, root @ root.T, atol=0.15)
@@ -47,7 +47,7 @@ def test_a_plain_base_has_the_particles_moments():
 
 def test_a_plain_base_without_modes_is_one_gaussian():
     z = np.random.default_rng(1).normal(3.0, 2.0, size=(1, 500, 2)).astype(np.float32)
-    base = PlainBases(NONE).better(KEY, rough(2), [z])
+    base = PlainBases(NONE).better(KEY, rough(2), [z], 500)
     np.testing.assert_allclose(base.means[0], z[0].mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(np.diag(base.roots[0]), z[0].std(axis=0), rtol=0.02)
 
@@ -58,7 +58,7 @@ def test_a_plain_base_in_many_dimensions_has_few_directions():
     direction = np.ones(dim) / dim**0.5
     z = rng.normal(size=(1, 2000, dim)) + 7 * rng.normal(size=(1, 2000, 1)) * direction
     plain = PlainBases(quick_at(np.zeros(dim), np.eye(dim)))
-    base = plain.better(KEY, rough(dim), [z.astype(np.float32)])
+    base = plain.better(KEY, rough(dim), [z.astype(np.float32)], 2000)
     assert all(x.size <= 32 * dim for x in jax.tree.leaves(base))
     draws = np.asarray(base.sample_many(jax.random.key(0), 20_000))
     # Of 2000 particles and 20 000 draws: five standard errors of the first, and shrinkage.
@@ -71,8 +71,25 @@ def test_no_base_is_better_than_the_one_that_particles_are_from():
     rng = np.random.default_rng(3)
     z = rng.normal(size=(1, 2000, 10)).astype(np.float32)
     truth = LowRankNormal(jnp.zeros(10), low_rank_of(np.eye(10)))
-    assert PlainBases(NONE).better(KEY, truth, [z]) is None
-    assert PlainBases(NONE).better(KEY, rough(10), [z]) is not None
+    assert PlainBases(NONE).better(KEY, truth, [z], 2000) is None
+    assert PlainBases(NONE).better(KEY, rough(10), [z], 2000) is not None
+
+
+def test_the_base_before_is_scored_where_it_is_new():
+    """It was fitted to all of the run before the last, where it looks better than it is: the last
+    run, of another 400 particles in 60 dimensions, says that twice as many make a better one.
+    """
+    rng, dim = np.random.default_rng(6), 60
+    a = rng.normal(size=(dim, dim)) / dim**0.5 + np.eye(dim)
+    runs = [np.repeat(rng.normal(size=(1, 400, dim)) @ a, 4, axis=0) for _ in "ab"]
+    plain = PlainBases(NONE)
+    before = plain.better(KEY, rough(dim), runs[:1], 400)
+    rows, held = np.concatenate(runs), held_out(400)
+    again = plain.better(KEY, rough(dim), [x[:, ~held] for x in runs], 400)
+    on_both = [np.mean(x.log_prob_many(rows[:, held].reshape(-1, dim))) for x in (before, again)]
+    on_last = [np.mean(x.log_prob_many(runs[1][0, held])) for x in (before, again)]
+    assert on_both[0] > on_both[1] and on_last[0] < on_last[1] - 0.1
+    assert plain.better(KEY, before, runs, 400) is not None
 
 
 def test_few_particles_mend_a_gaussian_where_it_is_wrong():
@@ -90,7 +107,7 @@ def test_few_particles_mend_a_gaussian_where_it_is_wrong():
     z = (eps @ root.T).astype(np.float32)
     quick = quick_at(np.zeros(dim), np.eye(dim))
     quick = quick._replace(gaussian=Gaussian(np.zeros(dim), root, 0.0, 0))
-    base = PlainBases(quick).better(KEY, rough(dim), [z])
+    base = PlainBases(quick).better(KEY, rough(dim), [z], 700)
     assert isinstance(base, NormalGiven) and 0 in np.asarray(base.some) and len(base.some) == 4
     fresh = rng.normal(size=(5000, dim))
     fresh[:, 0] = 2 * rng.standard_t(3, size=5000)
@@ -98,7 +115,7 @@ def test_few_particles_mend_a_gaussian_where_it_is_wrong():
     log_eps = -0.5 * np.sum(fresh[:, 1:] ** 2, axis=1) - 0.5 * (dim - 1) * np.log(2 * np.pi)
     log_p = stats.t(3, scale=2).logpdf(fresh[:, 0]) + log_eps - log_det
     rows = (fresh @ root.T).astype(np.float32)
-    own = PlainBases(quick_at(np.zeros(dim), np.eye(dim))).better(KEY, rough(dim), [z])
+    own = PlainBases(quick_at(np.zeros(dim), np.eye(dim))).better(KEY, rough(dim), [z], 700)
     assert 0 <= np.mean(log_p - base.log_prob_many(rows)) < 1
     assert np.mean(log_p - own.log_prob_many(rows)) > 5
 

@@ -45,22 +45,40 @@ class NormalGiven(AbstractSampleable):
     slope: Float[Array, "rest some"]
 
     def __init__(self, part: AbstractSampleable, some: Any, rest: LowRankNormal, slope: Any):
-        self.part, self.some = part, jnp.asarray(some, jnp.int32)
-        self.rest, self.slope = rest, jnp.asarray(slope)
+        self.part, self.rest = part, rest
+        slope = jnp.asarray(slope)
+        self.slope = slope.astype(jnp.result_type(float, slope))
+        places = np.asarray(some)
+        good = places.ndim == 1 and len(set(places.tolist())) == len(places)
+        if not good or self.slope.shape != (rest.mean.shape[0], len(places)):
+            raise ValueError(
+                "A NormalGiven takes different places of some coordinates and a slope of shape"
+                f" (rest, some) = ({rest.mean.shape[0]}, {places.size}); got places {some} and a"
+                f" slope of shape {self.slope.shape}."
+            )
+        if not all(0 <= place < self.slope.shape[0] + len(places) for place in places):
+            raise ValueError(
+                f"Of {self.slope.shape[0] + len(places)} coordinates places are 0 to"
+                f" {self.slope.shape[0] + len(places) - 1}; got {some}."
+            )
+        self.some = jnp.asarray(places, jnp.int32)
 
     @property
     def dim(self) -> int:
         return self.some.shape[0] + self.slope.shape[0]
 
-    def _others(self, xp: Any) -> Any:
-        """Which the other coordinates are, in their order; `xp` is NumPy or JAX's version of it."""
-        is_some = xp.isin(xp.arange(self.dim), xp.asarray(self.some))
-        return xp.argsort(is_some, stable=True)[: self.slope.shape[0]]
+    def _others(self) -> Array:
+        """Which the other coordinates are, in their order; of a fixed number."""
+        is_some = jnp.isin(jnp.arange(self.dim), self.some)
+        return jnp.argsort(is_some, stable=True)[: self.slope.shape[0]]
+
+    def _others_on_host(self) -> np.ndarray:
+        return np.setdiff1d(np.arange(self.dim), np.asarray(self.some))
 
     def log_gamma(self, z: Vector) -> Scalar:
         check_shape(z, (self.dim,), "This NormalGiven")
         some = z[self.some]
-        away = z[self._others(jnp)] - self.slope @ some
+        away = z[self._others()] - self.slope @ some
         return self.part.log_gamma(some) - self.part.log_Z + self.rest.log_gamma(away)
 
     def precomputed(self) -> "NormalGiven":
@@ -79,7 +97,7 @@ class NormalGiven(AbstractSampleable):
         some = self.part.sample(key_some)
         others = self.slope @ some + self.rest.sample(key_rest)
         z = jnp.zeros(self.dim, self.slope.dtype)
-        return z.at[self.some].set(some).at[self._others(jnp)].set(others)
+        return z.at[self.some].set(some).at[self._others()].set(others)
 
     @property
     def drawn_on_host(self) -> bool:
@@ -90,13 +108,13 @@ class NormalGiven(AbstractSampleable):
         some = np.asarray(self.part.sample_many(key_some, num), np.float64)
         z = np.empty((num, self.dim), self.slope.dtype)
         z[:, np.asarray(self.some)] = some
-        z[:, self._others(np)] = self._moved(some) + self.rest.sample_many(key_rest, num)
+        z[:, self._others_on_host()] = self._moved(some) + self.rest.sample_many(key_rest, num)
         return z
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         z = np.asarray(z)
         some = z[:, np.asarray(self.some)]
-        away = z[:, self._others(np)] - self._moved(some)
+        away = z[:, self._others_on_host()] - self._moved(some)
         return self.part.log_prob_many(some) + self.rest.log_prob_many(away)
 
     def _moved(self, some: np.ndarray) -> np.ndarray:

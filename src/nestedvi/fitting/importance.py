@@ -44,6 +44,8 @@ __all__ = [
 
 # A log weight of zero mass as a number that can be multiplied with β = 0.
 NO_MASS = -1e30
+# So many draws are made and weighted at once on an accelerator.
+_MOST = 16_384
 Base = StudentMixture | StudentProducts
 
 SHORT = 3.0
@@ -85,12 +87,16 @@ def draw_many_weighted(
     key: Key, base: AbstractSampleable, target: AbstractDensity, num: int, mesh: Mesh | None = None
 ) -> tuple[Array | np.ndarray, np.ndarray]:
     """The same from a base that much is drawn from. One accelerator draws and weights in one call,
-    which is soon compiled beside what the host would take, and keeps the draws: few are wanted.
+    or in as many of one size as it takes, which is soon compiled beside what the host would take;
+    and it keeps the draws, which few may want.
     """
     if mesh is not None or is_on_host():
         return draw_weighted(key, base, target, num, mesh)
-    z, log_ratio = _draw_weighted(key, base, target, num)
-    return z, as_number(np.asarray(log_ratio))
+    calls = -(-num // _MOST)
+    each = -(-num // calls)
+    drawn = [_draw_weighted(k, base, target, each) for k in split_on_host(key, calls)]
+    z = drawn[0][0] if calls == 1 else jnp.concatenate([z for z, _ in drawn])[:num]
+    return z, as_number(np.concatenate([np.asarray(x) for _, x in drawn])[:num])
 
 
 @compiled_soon
@@ -298,7 +304,7 @@ def fit_base(
         draws = (len(trials) + 1) * num
         trials.append(Trial(base, log_Z, share, khat(log_ratio), short, draws))
         # The first refit may be as noisy as its few effective draws: judge from the second on.
-        is_hopeless = len(trials) == 2 and share < least
+        is_hopeless = len(trials) == 2 and max(trial.share for trial in trials) < least
         if share > good or is_hopeless or (len(trials) > 2 and share < 1.1 * trials[-2].share):
             break
         # Draws of every round are properly weighted; those of the first bases are worth little.

@@ -27,8 +27,8 @@ __all__ = [
     "MOST_MODES",
     "NUM_STARTS",
     "Modes",
-    "curvatures",
     "find_modes",
+    "mean_curvature",
     "search_modes",
     "slopes",
     "survey",
@@ -286,9 +286,12 @@ def slopes(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndar
         return ask(np.asarray(z))[1]
 
 
-def curvatures(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
-    """−∂² log γ at several places, by the program that modes are polished with."""
-    return np.stack([_curvature(density, one) for one in z])
+def mean_curvature(density: AbstractDensity, z: Float[np.ndarray, "num dim"]) -> np.ndarray:
+    """The mean of −∂² log γ over several places, by the program that modes are polished with."""
+    total = np.zeros(2 * z.shape[1:])
+    for one in z:
+        total += _curvature(density, one)
+    return total / len(z)
 
 
 def search_modes(

@@ -23,7 +23,7 @@ from nestedvi.densities.base import AbstractDensity, AbstractSampleable, log_val
 from nestedvi.densities.given import NormalGiven
 from nestedvi.densities.low_rank import LowRankNormal, low_rank_of
 from nestedvi.densities.mixtures import StudentMixture
-from nestedvi.fitting.modes import curvatures, slopes
+from nestedvi.fitting.modes import mean_curvature, slopes
 from nestedvi.fitting.richer import in_precision_at_hand
 from nestedvi.host import arrays_on_host, on_host
 from nestedvi.randomness import generator, split_on_host
@@ -36,9 +36,10 @@ __all__ = ["Gaussian", "fit_variational"]
 _STEPS, _PAIRS, _RATE, _FIRST_WIDTH = 400, 8, 0.05, 0.15
 # A slope counts for no more than so many times its length under a standard Gaussian.
 _STEEPEST = 50.0
-# Newton steps, and the share of the way that the first and the later ones go. Each takes so many
-# rows of Hessians, within limits on the number of those.
-_ROUNDS, _EARLY, _SHARES = 12, 4, (0.7, 0.3)
+# Newton steps: whole ones as long as the bound gains, then some that go this share of the way and
+# average the noise of their draws. Each takes so many rows of Hessians, within limits on the number
+# of those.
+_WHOLE, _AVERAGED, _SHARE = 12, 8, 0.3
 _ROWS, _FEWEST_AND_MOST = 4096, (4, 32)
 # Curvatures, in units of the precision before, are believed between these.
 _FLATTEST, _SHARPEST = 0.05, 20.0
@@ -62,7 +63,7 @@ class Gaussian(NamedTuple):
     def wrong_in(self, z: Float[np.ndarray, "data dim"], num: int) -> np.ndarray:
         """The coordinates whose particles, `num` of which are independent, have another mean or
         spread: one that is nearest in reverse KL is too narrow where a posterior is skew. None, or
-        one of a few numbers of them.
+        one of a few numbers of them, filled up with the next in order.
         """
         z, widths = np.asarray(z, np.float64), np.linalg.norm(self.root, axis=1)
         shift, ratio = (z.mean(axis=0) - self.mean) / widths, z.std(axis=0) / widths
@@ -121,15 +122,13 @@ def fit_variational(
     best = max(fits, key=lambda fit: fit.bound)
     if best.bound == -np.inf:
         return None
-    share, pairs = 1.0, int(np.clip(_ROWS // dim, *_FEWEST_AND_MOST))
-    for i in range(_ROUNDS):
-        share = min(share, _SHARES[int(i >= _EARLY)])
-        tried = _newton(rng, density, best, pairs, share)
+    pairs = int(np.clip(_ROWS // dim, *_FEWEST_AND_MOST))
+    best, rounds = _converged(rng, density, best, pairs)
+    for _ in range(_AVERAGED):
+        tried = _newton(rng, density, best, pairs, _SHARE)
         if tried.bound > best.bound - _SLACK * best.error:
             best = tried
-        else:
-            share /= 2
-    gradients = 2 * _STEPS * _PAIRS * len(starts) + _ROUNDS * 2 * pairs * (1 + dim)
+    gradients = 2 * _STEPS * _PAIRS * len(starts) + (rounds + _AVERAGED) * 2 * pairs * (1 + dim)
     return Gaussian(best.mean, lower_root(np.ones(dim), best.root), best.bound, gradients)
 
 
@@ -179,17 +178,31 @@ def _judged(rng: Rng, density: AbstractDensity, mean: np.ndarray, root: np.ndarr
     return _Fit(mean, root, bound, float(np.std(log_ratio)) / _JUDGES**0.5)
 
 
+def _converged(rng: Rng, density: AbstractDensity, q: _Fit, pairs: int) -> tuple[_Fit, int]:
+    """Whole steps until the bound gains nothing, and how many. One that lowers it was too long."""
+    share, rounds, gains = 1.0, 0, True
+    while gains and rounds < _WHOLE:
+        tried = _newton(rng, density, q, pairs, share)
+        rounds += 1
+        gain, chance = tried.bound - q.bound, _SLACK * q.error
+        if gain < -chance:
+            share /= 2
+        else:
+            q, gains = tried, gain > chance
+    return q, rounds
+
+
 def _newton(rng: Rng, density: AbstractDensity, q: _Fit, pairs: int, share: float) -> _Fit:
     """So much of the way to the mean curvature and the place where the mean slope is none."""
     eps = rng.normal(size=(pairs, len(q.mean)))
     z = q.mean + np.concatenate([eps, -eps]) @ q.root.T
-    slope, curvature = slopes(density, z).mean(axis=0), curvatures(density, z[:pairs]).mean(axis=0)
-    if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
+    slope, curvature = slopes(density, z).mean(axis=0), mean_curvature(density, z[:pairs])
+    if not np.isfinite(curvature).all():
         return q._replace(bound=-np.inf)
     values, vectors = np.linalg.eigh(q.root.T @ curvature @ q.root)
     precision = 1 + share * (np.clip(values, _FLATTEST, _SHARPEST) - 1)
     root = (q.root @ vectors) / np.sqrt(precision)
     step = root.T @ slope
-    # No further than a third of the way to where draws are.
-    size = share * min(1.0, len(step) ** 0.5 / 3 / max(float(np.linalg.norm(step)), 1e-30))
+    # No further than to where draws are.
+    size = share * min(1.0, len(step) ** 0.5 / max(float(np.linalg.norm(step)), 1e-30))
     return _judged(rng, density, q.mean + size * (root @ step), root)

@@ -142,7 +142,8 @@ def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) 
         fit: Callable[[], AbstractSampleable | None]
         fit = partial(_refit, keys[2 * r + 1], data, wide, before)
         if is_plain:
-            fit = partial(plain.better, keys[2 * r + 1], base, data)
+            origins = len(np.unique(run.origin))
+            fit = partial(plain.better, keys[2 * r + 1], base, data, origins)
         fitted = request.keep(f"fit {r + 1}", fit)
         if fitted is None:
             break

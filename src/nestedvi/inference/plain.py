@@ -50,29 +50,32 @@ class PlainBases:
         return HamiltonianMove(known=low_rank_of(self.quick.gaussian.root))
 
     def better(
-        self, key: Key, before: AbstractSampleable, data: list[Moves]
+        self, key: Key, before: AbstractSampleable, data: list[Moves], origins: int
     ) -> AbstractSampleable | None:
-        """The best base for the last runs' particles; None if it is hardly better than the one
-        before.
+        """The best base for the last runs' particles, which descend from so many draws in the last
+        of them; None if it is hardly better than the one before.
         """
         moves = np.concatenate(data)
         held = held_out(moves.shape[1])
-        rows = moves[:, held].reshape(-1, moves.shape[2])
+        # Of the last run only: the base before was fitted to those of the run before that.
+        rows = data[-1][:, held].reshape(-1, moves.shape[2])
         families = [self._of_particles]
         if self.quick.gaussian is not None:
-            families.append(partial(self._mended, key, self.quick.gaussian))
+            families.append(partial(self._mended, key, self.quick.gaussian, origins))
         scores = [np.mean(family(moves[:, ~held]).log_prob_many(rows)) for family in families]
         if max(scores) < np.mean(before.log_prob_many(rows)) + _GAIN:
             return None
         return families[int(np.argmax(scores))](moves)
 
-    def _mended(self, key: Key, gaussian: Gaussian, moves: Moves) -> AbstractSampleable:
+    def _mended(
+        self, key: Key, gaussian: Gaussian, origins: int, moves: Moves
+    ) -> AbstractSampleable:
         """The Gaussian, given those coordinates that it is wrong about: of these particles know
         more, down to their tails.
         """
         z = moves.reshape(-1, moves.shape[2])
-        # Moves of one particle say little more than one of them.
-        some = gaussian.wrong_in(z, moves.shape[1])
+        # Moves of one particle say little more than one of them, and so do those of one ancestor.
+        some = gaussian.wrong_in(z, origins)
         if not len(some):
             return for_moves(gaussian.as_mixture(moves.dtype))
         u = z[:, some].astype(np.float64)
