@@ -86,7 +86,8 @@ def test_hierarchies_are_answered_in_the_coordinates_that_suit(error, in_standar
         y, errors = np.random.default_rng(0).normal(2.0, 1.0, size=20), np.full(20, error)
     case = groups(y, errors, centred=True)
     answer = nvi.sample(jax.random.key(2), case.model, **case.options)
-    assert abs(answer.log_Z - case.log_Z) < 4 * answer.log_Z_stderr < 0.03
+    # What the tail of the weights has beyond the largest differs between streams of draws.
+    assert abs(answer.log_Z - case.log_Z) < 4 * answer.log_Z_stderr < 0.05
     assert answer.diagnosis == () and set(answer.samples) == {"mu", "tau", "theta"}
     assert answer.samples["theta"].shape == (2000, len(y))
     mean, sd = case.means["mu"]
