@@ -10,7 +10,7 @@ import pytest
 import nestedvi as nvi
 from nestedvi.densities.affine import AffineMap, Pullback
 from nestedvi.inference import flexible
-from nestedvi.inference.answer import Request
+from nestedvi.inference.answer import Answer, Request
 from nestedvi.inference.flexible import (
     Start,
     _beyond_draws,
@@ -78,7 +78,7 @@ def test_a_frozen_run_has_no_fewer_temperatures_than_the_adaptive_one(
     class Asked(Exception):
         pass
 
-    def freeze(run, num_levels):
+    def freeze(run, num_levels, **_):
         asked.append(num_levels)
         raise Asked
 
@@ -90,3 +90,46 @@ def test_a_frozen_run_has_no_fewer_temperatures_than_the_adaptive_one(
         request = Request(target, 2, num_levels=given)
         answer_by_rounds(jax.random.key(0), request, SimpleNamespace(target=target), stages)
     assert asked == [expected]
+
+
+@pytest.mark.parametrize(("largest", "names"), [(0.0, 1), (30.0, 2)])
+def test_weights_of_one_draw_are_not_an_answer(monkeypatch, largest, names):
+    """From a base that keeps most of its draws fresh ones are weighted at once. Where one of them
+    has nearly all of the weight particles go in steps instead, and both runs are in the cost.
+    """
+    target = nvi.Density(three_modes)
+    adaptive = SimpleNamespace(num_levels=1, log_Z_hat=LOG_Z)
+    spent = flexible._Spent(3.0, 5.0)
+    learned = flexible._Learned(nvi.DiagonalNormal(jnp.zeros(2), 3.0), adaptive, spent)
+    monkeypatch.setattr(flexible, "_learn", lambda *_: learned)
+    log_w = np.random.default_rng(0).normal(size=(2, 16_000))
+    log_w[:, :40] += np.linspace(0, largest, 40)
+    runs, seen = [], []
+
+    def freeze(run, num_levels, *, in_steps=False):
+        seen.append(in_steps)
+        return SimpleNamespace(betas=np.array([0.5 if in_steps else 1.0, 1.0]))
+
+    def follow(key, base, target, tuned, **options):
+        runs.append(key)
+        return SimpleNamespace(
+            drawn_log_w=log_w[len(runs) - 1], gradients=264, values=20.0, log_Z_hat=LOG_Z
+        )
+
+    given = Answer(np.zeros((2, 2)), np.zeros(2), LOG_Z, 0.01)
+    monkeypatch.setattr(flexible, "freeze", freeze)
+    monkeypatch.setattr(flexible, "follow", follow)
+    monkeypatch.setattr(flexible, "answer_from_followed", lambda *_: given)
+    monkeypatch.setattr(flexible, "as_sampler", lambda *_: None)
+    for name in ("unfinished", "missed_modes", "first_order"):
+        monkeypatch.setattr(flexible, name, lambda *_: ())
+    monkeypatch.setattr(flexible, "_beyond_draws", lambda run: 0.0)
+    start = SimpleNamespace(target=target, quick=SimpleNamespace(log_mass=LOG_Z))
+    with Stages(False) as stages:
+        request = Request(target, 2, num_particles=1000)
+        answer = answer_by_rounds(jax.random.key(0), request, start, stages)
+        assert list(stages.timings)[:names] == ["frozen run", "frozen run in steps"][:names]
+    assert seen == [False, True][:names] and len(runs) == names
+    assert answer.cost == (3.0, names * 264, 5.0 + names * 20.0)
+    keys = [jax.random.key_data(k).tolist() for k in runs]
+    assert len({str(k) for k in keys}) == names

@@ -55,6 +55,9 @@ def test_a_base_that_is_nearly_the_target_needs_no_temperatures(width, direct):
     # Learned ones rise as the precisions do in closed form, β + (1 − β)/s² geometrically.
     best = (width ** (2 * np.arange(1, 6) / 5) - 1) / (width**2 - 1)
     np.testing.assert_allclose(betas, np.ones(5) if direct else best, atol=0.05)
+    # Unless steps are asked for.
+    steps = freeze(run, 5, in_steps=True).betas
+    assert steps[0] < 1 and steps[-1] == 1 and np.all(np.diff(steps) > 0)
 
 
 def test_a_run_that_stopped_early_or_crept_still_freezes():

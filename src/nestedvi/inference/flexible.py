@@ -30,10 +30,10 @@ from nestedvi.inference.frozen import GOOD_BASE, as_sampler, freeze
 from nestedvi.inference.plain import PlainBases, held_out
 from nestedvi.inference.quick import QuickBase
 from nestedvi.inference.tempered_smc import answer_from_followed
-from nestedvi.particles.weights import normalise
+from nestedvi.particles.weights import khat, normalise
 from nestedvi.progress import Stages
 from nestedvi.randomness import split_on_host
-from nestedvi.smc.tempering import Plan, Tempering, follow, tempering
+from nestedvi.smc.tempering import Plan, Tempering, Tuned, follow, tempering
 
 __all__ = ["Start", "answer_by_rounds"]
 
@@ -51,6 +51,8 @@ _WIDE = (0.3, 0.3, 0.3, 0.2, 0.15)
 _FLEXIBLE_DIM, _PLAIN_ROUNDS = 64, 3
 # A base goes on from the one before where importance sampling from that keeps this share.
 _SOUND = 0.3
+# Weights of fresh draws with a larger k̂ are not used alone.
+_KHAT = 0.7
 # With this share of the particles beyond all draws from the base its bulk is elsewhere.
 _MOST = 0.5
 
@@ -91,16 +93,18 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     """
     *keys, key_fresh = split_on_host(key, 2 * len(_WIDE) + 2)
     base, run, spent = _learn(keys, request, start, stages)
-    stages.begin("frozen run")
-    num, target = request.num_particles, start.target
     # No fewer than the adaptive run took: in many dimensions that may be some hundred.
-    tuned = freeze(run, request.num_levels or max(_LEVELS, run.num_levels))
-    total = -(-num // _BATCHES) * _BATCHES
-    fresh = partial(follow, key_fresh, base, target, tuned, num_particles=total, batches=_BATCHES)
-    fresh = partial(fresh, draws=_DRAWS, piece=request.piece, mesh=request.mesh)
-    frozen = request.keep("frozen run", fresh)
-    stages.done(log_Z=frozen.log_Z_hat)
-    answer = answer_from_followed(frozen, target, num)
+    levels = request.num_levels or max(_LEVELS, run.num_levels)
+    fresh = partial(_fresh, request=request, start=start, base=base, stages=stages)
+    tuned = freeze(run, levels)
+    frozen = fresh("frozen run", key_fresh, tuned)
+    sampling, values = frozen.gradients, spent.values + frozen.values
+    if tuned.betas[0] == 1 and khat(frozen.drawn_log_w) > _KHAT:
+        # There is mass that the base draws too seldom: temperatures bring particles there.
+        tuned = freeze(run, levels, in_steps=True)
+        frozen = fresh("frozen run in steps", split_on_host(key_fresh, 2)[1], tuned)
+        sampling, values = sampling + frozen.gradients, values + frozen.values
+    answer = answer_from_followed(frozen, start.target, request.num_particles)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)
     return answer._replace(
         log_Z_stderr=float(np.hypot(answer.log_Z_stderr, _beyond_draws(frozen))),
@@ -110,9 +114,29 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
             *missed_modes(start.quick.log_mass, answer),
             *first_order(frozen),
         ),
-        sampler=as_sampler(base, target, tuned),
-        cost=Cost(spent.gradients, frozen.gradients, spent.values + frozen.values),
+        sampler=as_sampler(base, start.target, tuned),
+        cost=Cost(spent.gradients, sampling, values),
     )
+
+
+def _fresh(
+    name: str,
+    key: Key,
+    tuned: Tuned,
+    *,
+    request: Request,
+    start: Start,
+    base: AbstractSampleable,
+    stages: Stages,
+) -> Tempering:
+    """A stage of fresh particles that adapt nothing."""
+    stages.begin(name)
+    total = -(-request.num_particles // _BATCHES) * _BATCHES
+    run = partial(follow, key, base, start.target, tuned, num_particles=total, batches=_BATCHES)
+    run = partial(run, draws=_DRAWS, piece=request.piece, mesh=request.mesh)
+    frozen = request.keep(name, run)
+    stages.done(log_Z=frozen.log_Z_hat)
+    return frozen
 
 
 def _learn(keys: Sequence[Key], request: Request, start: Start, stages: Stages) -> _Learned:

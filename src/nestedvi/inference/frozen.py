@@ -40,18 +40,18 @@ class _Betas(AbstractSchedule):
         return self.values
 
 
-def freeze(run: Tempering, num_levels: int) -> Tuned:
+def freeze(run: Tempering, num_levels: int, *, in_steps: bool = False) -> Tuned:
     """`num_levels` temperatures learned from an adaptive run's particles, with its metric, its
     steps and a move at each but the first.
 
     Draws from the base are weighted for the first density and thinned. A base that is nearly the
     target needs no temperatures: all densities are then the target, and Ẑ comes from the many
-    draws. From any other it goes in small steps, since the ESS of one large step does not see what
-    the base draws too seldom or too wide; moves in between mend that. The run's own temperatures,
-    spread evenly, are where learning starts.
+    draws. From any other, and `in_steps` from any, it goes in small steps, since the ESS of one
+    large step does not see what the base draws too seldom or too wide; moves in between mend that.
+    The run's own temperatures, spread evenly, are where learning starts.
     """
     visited, dtype = run.betas, run.z.dtype
-    if float(run.base_share) > GOOD_BASE:
+    if float(run.base_share) > GOOD_BASE and not in_steps:
         betas = np.ones(num_levels)
     else:
         schedule = LearnedSchedule(
