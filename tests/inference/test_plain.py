@@ -3,8 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import scipy.special
 from scipy import stats
 
+import nestedvi as nvi
 from nestedvi.densities import LowRankNormal, NormalGiven
 from nestedvi.densities.low_rank import low_rank_of
 from nestedvi.densities.mixtures import StudentMixture
@@ -127,3 +130,20 @@ def test_moves_in_many_dimensions_are_in_the_metric_of_the_gaussian():
     np.testing.assert_allclose(root.full, 3 * np.eye(220), atol=1e-9)
     assert PlainBases(NONE).move(220).known is None
     assert PlainBases(NONE._replace(gaussian=gaussian)).move(100).known is None
+
+
+@pytest.mark.slow
+def test_a_whole_answer_where_no_mode_will_do():
+    """Eighty skew coordinates, turned: γ is the product of exp(a z − eᶻ), whose integrals are Γ(a).
+    The mixture at the mode is not accepted, and standard errors are some 0.1.
+    """
+    rng, dim = np.random.default_rng(0), 80
+    turn = jnp.asarray(np.linalg.qr(rng.normal(size=(dim, dim)))[0], jnp.float32)
+    a = np.exp(rng.uniform(0, 1.5, dim))
+
+    def log_gamma(z):
+        return jnp.sum(jnp.asarray(a, jnp.float32) * (turn @ z) - jnp.exp(turn @ z))
+
+    answer = nvi.sample(KEY, log_gamma, dim=dim)
+    assert "frozen run" in answer.timings
+    assert abs(answer.log_Z - scipy.special.gammaln(a).sum()) < 4 * answer.log_Z_stderr < 0.5
