@@ -166,9 +166,12 @@ def test_a_search_that_fails_in_some_coordinates_leaves_the_others(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_stochastic_volatility_beyond_the_flexible_base():
-    """103 dimensions, against particle filters: rounds of a plain base."""
+    """103 dimensions, against particle filters: a Gaussian that particles mend. Its standard error
+    counts mass that draws hardly reach, and is wider than the error.
+    """
     case = CASES["volatility-100"].build()
     answer = nvi.sample(jax.random.key(0), case.model, **case.options)
-    assert {"fit 1", "fit 3", "frozen run"} <= set(answer.timings)
-    assert abs(answer.log_Z - case.log_Z) < 4 * answer.log_Z_stderr < 0.2
+    assert {"fit 1", "run 1", "frozen run"} <= set(answer.timings)
+    assert answer.log_Z_stderr < 0.12
+    assert abs(answer.log_Z - case.log_Z) < min(4 * answer.log_Z_stderr, 0.15)
     assert answer.diagnosis == ()
