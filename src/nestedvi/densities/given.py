@@ -41,6 +41,7 @@ class NormalGiven(AbstractSampleable):
 
     part: AbstractSampleable
     some: Int[Array, " some"]
+    others: Int[Array, " rest"]
     rest: LowRankNormal
     slope: Float[Array, "rest some"]
 
@@ -62,23 +63,16 @@ class NormalGiven(AbstractSampleable):
                 f" {self.slope.shape[0] + len(places) - 1}; got {some}."
             )
         self.some = jnp.asarray(places, jnp.int32)
+        self.others = jnp.asarray(np.setdiff1d(np.arange(self.dim), places), jnp.int32)
 
     @property
     def dim(self) -> int:
         return self.some.shape[0] + self.slope.shape[0]
 
-    def _others(self) -> Array:
-        """Which the other coordinates are, in their order; of a fixed number."""
-        is_some = jnp.isin(jnp.arange(self.dim), self.some)
-        return jnp.argsort(is_some, stable=True)[: self.slope.shape[0]]
-
-    def _others_on_host(self) -> np.ndarray:
-        return np.setdiff1d(np.arange(self.dim), np.asarray(self.some))
-
     def log_gamma(self, z: Vector) -> Scalar:
         check_shape(z, (self.dim,), "This NormalGiven")
         some = z[self.some]
-        away = z[self._others()] - self.slope @ some
+        away = z[self.others] - self.slope @ some
         return self.part.log_gamma(some) - self.part.log_Z + self.rest.log_gamma(away)
 
     def precomputed(self) -> "NormalGiven":
@@ -97,7 +91,7 @@ class NormalGiven(AbstractSampleable):
         some = self.part.sample(key_some)
         others = self.slope @ some + self.rest.sample(key_rest)
         z = jnp.zeros(self.dim, self.slope.dtype)
-        return z.at[self.some].set(some).at[self._others()].set(others)
+        return z.at[self.some].set(some).at[self.others].set(others)
 
     @property
     def drawn_on_host(self) -> bool:
@@ -108,13 +102,13 @@ class NormalGiven(AbstractSampleable):
         some = np.asarray(self.part.sample_many(key_some, num), np.float64)
         z = np.empty((num, self.dim), self.slope.dtype)
         z[:, np.asarray(self.some)] = some
-        z[:, self._others_on_host()] = self._moved(some) + self.rest.sample_many(key_rest, num)
+        z[:, np.asarray(self.others)] = self._moved(some) + self.rest.sample_many(key_rest, num)
         return z
 
     def log_prob_many(self, z: Float[Array, "num dim"] | np.ndarray) -> np.ndarray:
         z = np.asarray(z)
         some = z[:, np.asarray(self.some)]
-        away = z[:, self._others_on_host()] - self._moved(some)
+        away = z[:, np.asarray(self.others)] - self._moved(some)
         return self.part.log_prob_many(some) + self.rest.log_prob_many(away)
 
     def _moved(self, some: np.ndarray) -> np.ndarray:

@@ -92,12 +92,6 @@ class LowRankRoot(eqx.Module):
         """The inverse times every row, shape (…, dim)."""
         return self._stretched(rows / self.scales, 1 / self.stretches)
 
-    def without_directions(self) -> "LowRankRoot":
-        """Independent coordinates of the same widths, in arrays of the same shapes."""
-        share = np.sum((self.stretches**2 - 1) * self.directions**2, axis=1)
-        ones = np.ones_like(self.stretches)
-        return LowRankRoot(self.scales * np.sqrt(1 + share), self.directions, ones)
-
     @property
     def full(self) -> Float[np.ndarray, "dim dim"]:
         """As a matrix."""
@@ -154,10 +148,16 @@ def low_rank_root(z: Data, weight: np.ndarray | None = None) -> LowRankRoot:
     much each of them counts.
     """
     z = np.asarray(z, np.float64)
-    weight = np.ones(len(z)) if weight is None else weight / np.mean(weight)
-    away = np.sqrt(weight)[:, None] * (z - weight @ z / len(z))
-    scales = np.sqrt(np.mean(away**2, axis=0)) + _LEAST
+    away, scales = _widths(z, np.ones(len(z)) if weight is None else weight / np.mean(weight))
     return _of_spectrum(scales, *held_out_spectrum(away / scales), _RANK)[1]
+
+
+def _widths(z: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted distances from the mean, and the width of each coordinate; weights are one in the
+    mean.
+    """
+    away = np.sqrt(weight)[:, None] * (z - weight @ z / len(z))
+    return away, np.sqrt(np.mean(away**2, axis=0)) + _LEAST
 
 
 def low_rank_bulk_root(z: Data) -> LowRankRoot:
@@ -171,8 +171,12 @@ def low_rank_bulk_root(z: Data) -> LowRankRoot:
         square_widths = share @ (z - share @ z) ** 2 + _LEAST
         square = np.sum((z - share @ z) ** 2 / square_widths, axis=1)
         weight = (_FREEDOM + dim) / (_FREEDOM + square)
-    root = low_rank_root(z, weight)
-    return root if len(z) >= _FEW * dim else root.without_directions()
+    if len(z) >= _FEW * dim:
+        return low_rank_root(z, weight)
+    # In arrays of the same shapes, for the same program.
+    directions = np.eye(dim)[:, :_RANK]
+    scales = _widths(z, weight / np.mean(weight))[1]
+    return LowRankRoot(scales, directions, np.ones(directions.shape[1]))
 
 
 def low_rank_of(root: Float[np.ndarray, "dim dim"]) -> LowRankRoot:
