@@ -140,11 +140,9 @@ def climb(
 def _climb_piece(density: AbstractDensity, starts: np.ndarray, num: int, rounds: int) -> Climbed:
     """Of the first `num`; the others are there to fill the piece."""
     dtype = np.dtype(jnp.result_type(float))
-    now = _begin(starts.shape, dtype, default_device())._replace(
-        **jax.device_put(
-            {"z": starts.astype(dtype), "running": np.arange(len(starts)) < num}, default_device()
-        )
-    )
+    device = default_device()
+    own = {"z": starts.astype(dtype), "running": np.arange(len(starts)) < num}
+    now = _begin(starts.shape, dtype, device)._replace(**jax.device_put(own, device))
     for done in range(0, 1 + rounds, _CALL):
         now = _go_on(density, now, jnp.int32(min(_CALL, 1 + rounds - done)))
         if not np.any(now.running):

@@ -91,7 +91,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     """`num_particles` from ten batches of a sampler with a learned base and `num_levels` − 1
     Hamiltonian moves.
     """
-    *keys, key_fresh = split_on_host(key, 2 * len(_WIDE) + 2)
+    *keys, key_fresh, key_steps = split_on_host(key, 2 * len(_WIDE) + 3)
     base, run, spent = _learn(keys, request, start, stages)
     # No fewer than the adaptive run took: in many dimensions that may be some hundred.
     levels = request.num_levels or max(_LEVELS, run.num_levels)
@@ -102,7 +102,7 @@ def answer_by_rounds(key: Key, request: Request, start: Start, stages: Stages) -
     if tuned.betas[0] == 1 and khat(frozen.drawn_log_w) > _KHAT:
         # There is mass that the base draws too seldom: temperatures bring particles there.
         tuned = freeze(run, levels, in_steps=True)
-        frozen = fresh("frozen run in steps", split_on_host(key_fresh, 2)[1], tuned)
+        frozen = fresh("frozen run in steps", key_steps, tuned)
         sampling, values = sampling + frozen.gradients, values + frozen.values
     answer = answer_from_followed(frozen, start.target, request.num_particles)
     gap = _disagreement(run.log_Z_hat, answer.log_Z, answer.log_Z_stderr)

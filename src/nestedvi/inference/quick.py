@@ -126,7 +126,7 @@ class _Search:
             base = with_particles(base, self.modes, self.target, particles)
         for k in keys:
             trial = self.fit(k, base)
-            if trial.share < _LEAST and not _is_even(self.pilot) and self.pilot is not None:
+            if self.pilot is not None and not _is_even(self.pilot) and trial.share < _LEAST:
                 # A neck or a long tail: no mixture will do, whatever it still misses.
                 break
             missed = self.missed(trial)
